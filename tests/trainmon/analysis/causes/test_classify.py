@@ -316,7 +316,7 @@ def test_a_requeue_is_a_cause_of_its_own() -> None:
     told = of(STEPS, scheduler_state="REQUEUED")
     assert (told.cause, told.family, told.confidence) == ("requeued", "scheduler", "high")
     assert told.evidence[0].text == "Slurm: REQUEUED"
-    assert RULE["requeued"].meaning == "The job was requeued; by whom is not known."
+    assert RULE["requeued"].meaning == "The job was requeued; who did it is unknown."
     assert (of(STEPS + REQUEUE).cause, of(STEPS + REQUEUE).confidence) == ("requeued", "high")
 
 

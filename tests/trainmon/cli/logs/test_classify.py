@@ -31,7 +31,7 @@ def test_it_says_the_cause_where_it_stands_and_what_to_do(tmp_path: Path, capsys
         f"{log}: cuda-oom\n"
         "  A GPU ran out of memory.\n"
         "  line 4: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
-        "  Use a smaller batch, more activation checkpointing, or more sharding. The same shape fails again.\n"
+        "  Use a smaller batch, more activation checkpointing, or more sharding. The same settings fail again.\n"
         "  Retry: a retry helps only after a change.\n"
     )
 

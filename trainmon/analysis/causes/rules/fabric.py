@@ -20,7 +20,7 @@ FABRIC = (
     Rule(
         cause="inodes-full", family="storage", retry="after-change", role="root",
         meaning="The file system has no inodes left: too many files.",
-        advice="Delete or pack small files; compare df -i.",
+        advice="Delete or pack small files; df -i shows the use.",
         source="Linux: ENOSPC with free space; df -i",
         signs=(
             r"(?:out of|no(?: free| more)?|0 free) inodes?\b", r"\binodes? .{0,30}(?:exhausted|full|100%|used up)",
@@ -29,10 +29,10 @@ FABRIC = (
     ),
     Rule(
         cause="dataloader-worker", family="resources", retry="after-change", role="root",
-        meaning="A data-loader worker died, mostly because /dev/shm is too small, or it gave no data in time.",
+        meaning="A data-loader worker died, usually because /dev/shm is too small, or it gave no data in time.",
         advice=(
             "Give the container more shared memory (--shm-size, --ipc=host), or use fewer workers. After a timeout, "
-            "test the storage of the data."
+            "check the storage that holds the data."
         ),
         source="PyTorch: DataLoader; multiprocessing: shared memory",
         signs=(
@@ -68,8 +68,8 @@ FABRIC = (
         cause="checkpoint-mismatch", family="config", retry="after-change", role="root",
         meaning="A checkpoint does not fit the model or the parallel layout.",
         advice=(
-            "Compare the config of this run with that of the checkpoint: sizes, parallel sizes, names of the "
-            "layers."
+            "Compare the config of this run with that of the checkpoint: model size, parallel layout, layer "
+            "names."
         ),
         source="PyTorch: load_state_dict; Megatron-LM, DeepSpeed, TensorFlow, Flax and Orbax",
         signs=(
@@ -148,7 +148,7 @@ FABRIC = (
     Rule(
         cause="rendezvous", family="network", retry="now", role="root",
         meaning=(
-            "The processes did not find each other at the start: a used port, a wrong address, or a missing "
+            "The processes did not find each other at the start: a port in use, a wrong address, or a missing "
             "rank."
         ),
         advice="Choose a free MASTER_PORT, and check that all ranks start and reach the first node.",
@@ -218,7 +218,7 @@ FABRIC = (
     ),
     Rule(
         cause="nccl-network", family="network", retry="after-node-swap", role="cascade",
-        meaning="The network between GPUs failed, and no dead process explains it.",
+        meaning="The network between GPUs failed, and no process had died before.",
         advice="Exclude the node that the messages name, and test its InfiniBand or Ethernet port.",
         source="NCCL: ncclSystemError, ncclRemoteError, NET/IB, NET/Socket; UCX; libfabric",
         signs=(
@@ -257,7 +257,7 @@ FABRIC = (
     ),
     Rule(
         cause="hang", family="code", retry="after-node-swap", role="cascade",
-        meaning="Nothing advanced for a long time, and no error was logged.",
+        meaning="No progress for a long time, and no error was logged.",
         advice=(
             "Look at the stacks of all ranks (py-spy): the rank that differs is the cause. Retry once on other "
             "nodes."
@@ -284,8 +284,8 @@ FABRIC = (
         cause="network-or-auth", family="network", retry="after-change", role="root",
         meaning="A service refused the login or did not answer: W&B, Hugging Face, an object store.",
         advice=(
-            "Check the token and its rights (401, 403), or wait for the service (5xx, DNS). Offline modes avoid "
-            "the dependency."
+            "Check the token and its rights (401, 403), or wait for the service (5xx, DNS). An offline mode needs "
+            "no service."
         ),
         source="HTTP status codes; W&B: CommError, AuthenticationError; Hugging Face Hub: HfHubHTTPError",
         signs=(

@@ -47,7 +47,7 @@ GPUS = (
     ),
     Rule(
         cause="host-oom", family="resources", retry="after-change", role="root",
-        meaning="The node, or the job's memory limit, ran out of host memory, processes or threads.",
+        meaning="The node or the job ran out of host memory, processes or threads.",
         advice="Ask for more memory, use fewer data-loader workers, or load less at once.",
         source=(
             "Linux: OOM killer; Slurm: oom_kill event; LSF: TERM_MEMLIMIT; Kubernetes: OOMKilled; Python: "
@@ -86,7 +86,7 @@ GPUS = (
     Rule(
         cause="cuda-oom", family="resources", retry="after-change", role="root",
         meaning="A GPU ran out of memory.",
-        advice="Use a smaller batch, more activation checkpointing, or more sharding. The same shape fails again.",
+        advice="Use a smaller batch, more activation checkpointing, or more sharding. The same settings fail again.",
         source=(
             "PyTorch: torch.OutOfMemoryError; XLA and TensorFlow: RESOURCE_EXHAUSTED; cuBLAS and cuDNN: "
             "ALLOC_FAILED"
@@ -115,10 +115,10 @@ GPUS = (
     ),
     Rule(
         cause="driver-mismatch", family="config", retry="after-change", role="root",
-        meaning="The program, CUDA, the driver and the GPU do not fit each other, or no GPU is visible.",
+        meaning="The program, CUDA, the driver and the GPU are incompatible, or no GPU is visible.",
         advice=(
             "Compare the image's CUDA with the node's driver, and check CUDA_VISIBLE_DEVICES. Another node may "
-            "do."
+            "work."
         ),
         source="CUDA: errors 35, 100, 101, 209, 222, 802 to 804; PyTorch: CUDA initialization; NVML",
         signs=(
@@ -161,7 +161,7 @@ GPUS = (
     ),
     Rule(
         cause="device-assert", family="code", retry="after-change", role="root",
-        meaning="A kernel's assertion failed: mostly an index or a label out of range.",
+        meaning="A kernel's assertion failed: usually an index or a label is out of range.",
         advice=(
             "Read the assertion line; run once with CUDA_LAUNCH_BLOCKING=1. Check labels against the number of "
             "classes, and token ids against the vocabulary."
@@ -177,8 +177,8 @@ GPUS = (
         cause="cuda-illegal-access", family="code", retry="after-change", role="root",
         meaning="A kernel used a bad address.",
         advice=(
-            "Run once with CUDA_LAUNCH_BLOCKING=1, or under compute-sanitizer. If it moves between ranks "
-            "without a pattern, test the GPU."
+            "Run once with CUDA_LAUNCH_BLOCKING=1, or under compute-sanitizer. If a different rank "
+            "fails each time, test the GPUs."
         ),
         source="CUDA: error 700, cudaErrorIllegalAddress; NVIDIA: Xid 13 and 31",
         signs=(
@@ -194,7 +194,7 @@ GPUS = (
     Rule(
         cause="cuda-error", family="code", retry="after-change", role="root",
         meaning="A CUDA, cuDNN or cuBLAS call failed.",
-        advice="Run once with CUDA_LAUNCH_BLOCKING=1. If the same code runs elsewhere, test the GPU.",
+        advice="Run once with CUDA_LAUNCH_BLOCKING=1. If the same code works on other nodes, test the GPU.",
         source="CUDA runtime: cudaError_t; cuDNN and cuBLAS status codes",
         signs=(
             r"\b(?:CUDNN|CUBLAS|CUFFT|CUSPARSE|CUSOLVER|CURAND|NVRTC|HIPBLAS|MIOPEN)_(?:STATUS"

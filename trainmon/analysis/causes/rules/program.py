@@ -132,7 +132,7 @@ PROGRAM = (
     ),
     Rule(
         cause="unknown", family="unknown", retry="unknown", role="generic",
-        meaning="No known sign explains the end.",
+        meaning="No known sign shows why it ended.",
         advice="Look at the whole log, and at what the scheduler or the kernel has recorded.",
         source="No sign was found",
         hints=(r"\bexit(?:ed)?(?: with)?(?: exit)? ?(?:code|status) ?[:=]? ?[1-9]",),
@@ -254,7 +254,7 @@ PROGRAM = (
     Rule(
         cause="assertion", family="code", retry="after-change", role="generic",
         meaning="A check in the program failed.",
-        advice="Read the condition that failed; it is in the evidence.",
+        advice="Read the failed condition in the evidence.",
         source="Python: AssertionError",
         signs=(
             r"^\s*AssertionError\b", r"\bAssertionError$",

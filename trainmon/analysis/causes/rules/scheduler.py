@@ -6,7 +6,7 @@ SCHEDULER = (
     Rule(
         cause="preempted", family="scheduler", retry="now", role="root",
         meaning="The scheduler or the cloud took the nodes away.",
-        advice="Resume from the last committed checkpoint. Nothing in the run needs a change.",
+        advice="Resume from the last committed checkpoint. The run itself needs no change.",
         source="Slurm: slurmstepd and sacct; LSF: TERM_PREEMPT; Kubernetes and spot notices",
         stated=(
             r"DUE TO (?:PREEMPTION|QOS)", r"\bTERM_PREEMPT", r"\bstate\W{1,4}PREEMPTED",
@@ -23,8 +23,8 @@ SCHEDULER = (
     ),
     Rule(
         cause="requeued", family="scheduler", retry="never", role="root",
-        meaning="The job was requeued; by whom is not known.",
-        advice="Nothing to do: Slurm starts the job again. If nobody has requeued it, look whether its script does.",
+        meaning="The job was requeued; who did it is unknown.",
+        advice="Nothing to do: Slurm starts the job again. If no person requeued it, check whether its script does.",
         source="Slurm: slurmstepd and sacct",
         stated=(r"DUE TO JOB REQUEUE",),
         hints=(r"\brequeu(?:e|ing) (?:the )?job",),
@@ -92,7 +92,7 @@ SCHEDULER = (
     Rule(
         cause="no-restart", family="scheduler", retry="never", role="root",
         meaning="The launcher decided that a restart cannot help.",
-        advice="Do not requeue. Read the reason that the launcher gives.",
+        advice="Do not requeue. Read the launcher's reason in its log.",
         source="NVIDIA nvidia-resiliency-ext: ft_launcher exits with 93",
         stated=(
             r"ft_launcher.{0,120}\b(?:exit(?:ed|ing)?|code|status)\D{0,20}93\b",
@@ -103,7 +103,7 @@ SCHEDULER = (
     Rule(
         cause="cancelled-by-user", family="human", retry="never", role="root",
         meaning="A person stopped it: Ctrl-C, scancel, or a closed terminal.",
-        advice="Nothing needs a repair. Start it again when you want to.",
+        advice="Nothing to fix. Start it again when you want to.",
         source="Python: KeyboardInterrupt; Slurm: CANCELLED by a uid; LSF: TERM_OWNER",
         signs=(
             r"^\W{0,4}KeyboardInterrupt\b", r"\bKeyboardInterrupt\W{0,3}$", r"Detected KeyboardInterrupt",
