@@ -142,7 +142,7 @@ def test_a_job_whose_node_failed_is_queued_anew_and_kept_off_that_node(slurm: Sl
         slurm.wait_for_state(job_id, "NODE_FAIL", within=120)
         until(lambda: '"node-fail"' in daemon.run("attempts", "--json").stdout, "the cause in the ledger", 120)
         clock.ahead(130)  # to the daemon, the job ended more than 121 s ago
-        line = daemon.until("auto-requeue", run="nodeless", words="Queue 1 more of nodeless")
+        line = daemon.until("auto-requeue", run="nodeless", words="Queue 1 more job of nodeless")
         assert line["why"].startswith("node-fail on gpu-1: ")
         assert line["why"].endswith("the next attempt must avoid it")
         waiting = ("-h", "--name=nodeless", "--states=PENDING", "--format=%F")

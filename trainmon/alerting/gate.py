@@ -106,7 +106,7 @@ def _unknown(state: State, rules: Mapping[str, Rule], name: str, check: str, now
     if off := [rule for rule in CHECKS[check] if rule not in rules]:
         return f"the rule {off[0]} is off"
     if check == "leftovers" and slurm is not None and slurm.state != "IDLE":
-        return f"it is {slurm.state} in Slurm: a job is there"
+        return f"it is {slurm.state} in Slurm: a job uses it"
     subjects = {
         "gpus": [f"gpu:{name}/{gpu.index}" for gpu in node.gpus] or [f"gpu:{name}/"],
         "nodes": [f"node:{name} {port.port}" for port in node.infiniband if port.state == "ACTIVE"],

@@ -240,8 +240,8 @@ DATED = re.compile(r"\b(?:about|as of) [A-Z][a-z]{2} \d\d \d\d:\d\d(?::\d\d)? UT
 
 
 def dated(text: str, at: float) -> str:
-    """A sentence of that time (seconds since 1970) as it may be shown later: `2m ago` becomes `about Nov 23 12:06 UTC`,
-    and after `armed for 5m` stands when that was true. A sentence that has its time stays as it is."""
+    """A sentence of that time (seconds since 1970) as it may be shown later: `2m ago` becomes `at about Nov 23 12:06
+    UTC`, and after `armed for 5m` stands when that was true. A sentence that has its time stays as it is."""
     if DATED.search(text) is not None:
         return text
 
@@ -249,7 +249,7 @@ def dated(text: str, at: float) -> str:
         parts = [(float(number), unit) for number, unit in (found.groups()[:2], found.groups()[2:]) if number]
         rest = DURATION_UNITS[parts[-1][1]] / 2  # it was cut to whole units
         age = rest + sum(number * DURATION_UNITS[unit] for number, unit in parts)
-        return f"about {_clock(at - age, found[2])} UTC"
+        return f"at about {_clock(at - age, found[2])} UTC"
 
     later = AGO.sub(instant, text)
     return later if RELATIVE.search(later) is None else f"{later} (as of {_clock(at, 's')} UTC)"

@@ -20,10 +20,10 @@ from tui.widgets import Heading, KeyedLines
 
 
 VIEWS = {
-    "look": ("", "look at its ranks: find the one that holds it up"),
-    "enter": ("Enter", "open its screen"),
-    "csv": ("", "export the table or chart as CSV"),
-    "svg": ("", "export its picture as SVG"),
+    "look": ("", "Look at its ranks: find the one that delays it"),
+    "enter": ("Enter", "Open its screen"),
+    "csv": ("", "Export the table or chart as CSV"),
+    "svg": ("", "Export its picture as SVG"),
 }
 """What the menu offers besides actions: the key and the text of each."""
 
@@ -167,9 +167,7 @@ class CommandPalette(Dialog[Command | None]):
         if self.typed.strip():
             self.listed = tuple(find_commands(self.typed, self.commands))
             sentence = (
-                ""
-                if self.listed
-                else f"no match for “{clean(self.typed.strip())}”; actions are listed on their own rows"
+                "" if self.listed else f"no match for “{clean(self.typed.strip())}”; x on a row lists its actions"
             )
         else:
             self.listed = tuple(command for command in self.commands if command.kind in {"pane", "key", "act"})

@@ -13,7 +13,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from trainmon.actions.verbs import VERB
-from trainmon.lib import Clock, clean, counted, duration
+from trainmon.lib import Clock, ago, clean, counted
 from trainmon.model import ActionRequest, CreateFile, Plan, Verb
 from tui.backend import Backend
 from tui.keys import bindings
@@ -28,7 +28,7 @@ SHARE = 0.94
 OLD = 30.0
 """Seconds after which a plan shows its age. Every action is checked once more before it runs."""
 
-WHY = "optional; recorded in the ledger"
+WHY = "optional, recorded in the ledger"
 
 FRAME = 3
 """Lines of a dialog's frame: its border, and the blank line under the list."""
@@ -203,7 +203,7 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         self.fields[self.count].display = self.has_count and can_act
         self.fields[self.why].display = can_act and not choices
         writes_file = any(isinstance(action.operation, CreateFile) for action in (plan.actions if plan else ()))
-        self.why.placeholder = WHY + " and in the switch" * writes_file
+        self.why.placeholder = f"({WHY}{' and in the switch' * writes_file})"
         self.fields[self.typed].display = bool(plan and plan.typed)
         self.because.display = bool(plan and plan.typed)
         if plan is not None and plan.typed:
@@ -219,7 +219,7 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
     def _show_title(self) -> None:
         plan, age = self.plan, self._clock.monotonic() - self._answered_at
         summary = plan_summary(plan) if plan and not plan.choices else ""
-        summary += f"   read {duration(age)} ago" if plan and age >= OLD else ""
+        summary += f"   read {ago(age)} ago" if plan and age >= OLD else ""
         self.title_line.update(f"{VERB[self.verb].title}: {self.about}   {summary}".rstrip())
 
     def _fill(self) -> None:

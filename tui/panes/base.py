@@ -24,7 +24,7 @@ from trainmon.lib import Instant, Seconds, cell_width, shorten, shorten_sentence
 from trainmon.model import Run, State
 from tui.backend import NOT_YET
 from tui.keys import bindings
-from tui.style import SENTENCE, Row, Span
+from tui.style import SENTENCE, Row, Span, since
 from tui.themes import Ascii
 from tui.views.actions import Kind, Subject
 from tui.views.alert_detail import Moment
@@ -315,7 +315,7 @@ class Pane(Vertical):
                 self.failed_at = state.at
                 log.exception("pane %s failed", self.NAME)
             self.head()
-            self.caption("", f"failed {max(0, int(state.at - self.failed_at))}s ago")
+            self.caption("", f"failed {since(self.failed_at, state.at)} ago")
             self.show_message(
                 (
                     "This pane cannot be drawn. The program tries again at each update. The other panes still work.",

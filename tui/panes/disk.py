@@ -37,7 +37,7 @@ class DiskPane(Pane):
 
     NUMBER = "3"
     NAME = "Disk"
-    ORDER = "severity"
+    ORDER = "worst"
     FIELDS = DISK_FIELDS
     COLUMNS = COLUMNS
 

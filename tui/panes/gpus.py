@@ -128,7 +128,7 @@ class GpusPane(TablesPane):
 
     NUMBER = "2"
     NAME = "GPUs"
-    ORDER = "severity"
+    ORDER = "worst"
     FIELDS = GRID_FIELDS
     VIEWS = {"nodes": GRID_FIELDS, "users": USER_FIELDS, "jobs": JOB_FIELDS}  # noqa: RUF012 - never changed
     KIND = "node"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from trainmon.analysis.runs import needed_to_save, trouble_of
-from trainmon.lib import Instant, Seconds, cell_width, clean, shorten_middle
+from trainmon.lib import Instant, Seconds, cell_width, clean, counted, shorten_middle
 from trainmon.model import Job, Run, State, verdict_text
 from tui.panes.base import Entries, Pane
 from tui.style import HEIGHTS, VERDICTS, Row, Span, calm_age, count, eta, pad, real, short, whole
@@ -339,7 +339,7 @@ class RunsPane(Pane):
         self.head(table.head(NAMED, self.sort))
         rows = {run.name: Row(run.name, partial(run_cells, run, state, table)) for run in shown}
         self.show_rows([with_mark(row, alerts.get(name)) for name, row in rows.items()], "run")
-        self.caption("", "" if self.filter else str(len(shown)))
+        self.caption("", "" if self.filter else counted(len(shown), "run"))
 
     def footnote(self, state: State) -> tuple[str, str] | None:
         """Why the selected run has its verdict; of a run that is well, the alert that marks it: only its rule if the

@@ -149,7 +149,7 @@ class RunScreen(LinkedScreen):
                 backend.save_samples(name, target, lambda text: app.call_later(notify, clean(text)))
 
         question = f"Fetch {counted(len(samples), 'sample')} of {title}"
-        line = "into this folder on this machine; it is created if it does not exist"
+        line = "folder on this machine (created if missing)"
         prompt = TextPrompt(question, line, verb="fetches", value=str(for_samples(name, os.environ)))
         app.push_screen(prompt, save_into)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Sequence
 from textual.app import App
 
 from trainmon.actions.verbs import VERB
-from trainmon.lib import Clock, Seconds, clean, counted, duration
+from trainmon.lib import Clock, Seconds, clean, counted, duration, shorten_sentence
 from trainmon.model import ActionRequest, Alert, LookReply, Plan, State, Verb
 from tui.backend import NOT_YET, Backend
 from tui.modals import Menu, Mute, Pick, PlanScreen, TextPrompt, ask
@@ -215,7 +215,9 @@ class AlertActionService(DashboardService):
             return
         what = "Acknowledge this alert" if len(open_ones) == 1 else f"Acknowledge {counted(len(open_ones), 'alert')}"
         what = "Acknowledge the worst alert" if is_worst else what
-        about = "\n".join(f"{clean(one.rule, 40)}: {clean(one.summary, 120)}" for one in open_ones[:4])
+        about = "\n".join(
+            f"{clean(one.rule, 40)}: {shorten_sentence(clean(one.summary), 120)}" for one in open_ones[:4]
+        )
         more = f"\nand {len(open_ones) - 4} more" if len(open_ones) > 4 else ""
 
         def decided(why: str) -> None:

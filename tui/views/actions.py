@@ -386,7 +386,7 @@ def commands(context: str, state: State, themes: Sequence[str]) -> list[Command]
         ),
         Command("key", "choose the theme", ("theme", "themes", "colours", "colors"), ""),
         Command("config", "load the config again", ("config", "reload config", "load config"), "config"),
-        Command("report", "report of all runs: where the GPU hours went", REPORT_ALSO, Link("report", "")),
+        Command("report", "of all runs: where the GPU hours went", REPORT_ALSO, Link("report", "")),
         *subject_commands(state),
         *(
             Command("theme", "  ".join((name, *also[:1])), _names(name, f"theme {name}", *also), name)
@@ -415,10 +415,10 @@ def subject_commands(state: State) -> Iterator[Command]:
     for key, job in sorted(with_ended(state).jobs.items(), key=lambda item: item[1].gone_at is not None):
         yield Command("job", f"{job.id}  {job.name}", _names(job.id, key, f"job {job.id}"), Link("job", key))
     for run in state.runs:
-        yield Command("report", f"report of {run}", _names(f"report {run}"), Link("report", run))
+        yield Command("report", f"of {run}", _names(f"report {run}"), Link("report", run))
     for run in (name for name, run in state.runs.items() if run.has_charts):
-        text = f"charts of {run}"
-        yield Command("charts", text, _names(text, f"charts {run}", f"wandb {run}"), Link("wandb", run))
+        names = _names(f"charts of {run}", f"charts {run}", f"wandb {run}")
+        yield Command("charts", f"of {run}", names, Link("wandb", run))
     for alert in sorted(state.alerts.values(), key=lambda one: (not one.is_firing, worst_first(one))):
         aside = "" if alert.is_firing else f" ({status_of(alert, state.at)})"
         text = f"{alert.id}  {alert.rule}: {alert.summary}{aside}"

@@ -590,7 +590,7 @@ class Grid:
         state: State,
         metric: Metric,
         width: int,
-        sort: str = "severity",
+        sort: str = "worst",
         query: str = "",
         alerts: Mapping[str, Concern] = {},
         history: History | None = None,

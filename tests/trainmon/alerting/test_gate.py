@@ -16,7 +16,7 @@ from trainmon.model import Alert, Disk, Finding, Hello, Leadership, NodeCheck, N
 EVERY = tuple(rule() for rule in RULES)
 WELL = {
     **dict.fromkeys(CHECKS, ""),
-    "leftovers": "it is ALLOCATED in Slurm: a job is there",
+    "leftovers": "it is ALLOCATED in Slurm: a job uses it",
     "/tmp": "/tmp is not sampled now",
 }
 

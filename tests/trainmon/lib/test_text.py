@@ -158,12 +158,12 @@ def test_memory_is_a_size() -> None:
 @pytest.mark.parametrize(
     ("text", "later"),
     [
-        ("job 88 failed 19m ago", "job 88 failed about Nov 14 21:53 UTC"),
-        ("2d4h ago, then 4.1s ago", "about Nov 12 17:43 UTC, then about Nov 14 22:13:15 UTC"),
+        ("job 88 failed 19m ago", "job 88 failed at about Nov 14 21:53 UTC"),
+        ("2d4h ago, then 4.1s ago", "at about Nov 12 17:43 UTC, then at about Nov 14 22:13:15 UTC"),
         ("armed for 5m by ana", "armed for 5m by ana (as of Nov 14 22:13:20 UTC)"),
         (
             "login1:/fsx will be full in 3h; read 10m ago",
-            "login1:/fsx will be full in 3h; read about Nov 14 22:02 UTC (as of Nov 14 22:13:20 UTC)",
+            "login1:/fsx will be full in 3h; read at about Nov 14 22:02 UTC (as of Nov 14 22:13:20 UTC)",
         ),
         ("GPU 3 is lost", "GPU 3 is lost"),
         ("gpu-2h was seen long ago", "gpu-2h was seen long ago"),

@@ -108,10 +108,10 @@ async def test_the_reason_is_kept_in_the_switch_file_only_if_the_plan_creates_on
         assert "recorded in the ledger" in text_of(app)
         assert "in the switch" not in text_of(app), "no plan is there yet"
         screen.on_plan_screen_answered(PlanScreen.Answered(plans.kills(KILL), 1))
-        assert screen.why.placeholder == "optional; recorded in the ledger and in the switch"
+        assert screen.why.placeholder == "(optional, recorded in the ledger and in the switch)"
         sends = replace(plans.kills(KILL).actions[0], operation=Execute(("scancel", "--signal=USR1", "418223")))
         screen.on_plan_screen_answered(PlanScreen.Answered(Plan(request=KILL, actions=(sends,)), 1))
-        assert screen.why.placeholder == "optional; recorded in the ledger"
+        assert screen.why.placeholder == "(optional, recorded in the ledger)"
 
 
 async def test_a_plan_that_is_looked_at_for_long_says_how_old_it_is() -> None:
@@ -313,7 +313,7 @@ def test_what_happens_comes_first_also_for_several_and_what_names_it_last() -> N
     warned = replace(made.actions[0], warnings=("Ben uses it.",))
     lines = [row.text.strip() for row in plan_rows(replace(made, actions=(warned, made.actions[1])), 100)]
     ends = "The trainer saves (usually about 95s) and exits at its next iteration (about 4s)."
-    stays = "The file stays until somebody removes it (U); until then a requeue (R) is refused."
+    stays = "The switch stays until someone removes it (U); until then a requeue (R) is refused."
     assert lines[:9] == [
         "Create the kill switch of a", "◆ Ben uses it.", ends, stays, "",
         "Create the kill switch of b", ends, stays, "",

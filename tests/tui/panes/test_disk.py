@@ -26,7 +26,7 @@ from tui.views.disks import (
 from tui.views.table import RowCache
 
 
-def lines(found: State, width: int = 118, sort: str = "severity", text: str = "") -> list[str]:
+def lines(found: State, width: int = 118, sort: str = "worst", text: str = "") -> list[str]:
     shown = ordered_disks(found, sort, text)
     shape = disk_layout(width, (each.name for each in shown), usable=any(each.usable for each in shown))
     return [disk_row(each, shape, found.at).text.rstrip() for each in shown]
@@ -138,7 +138,7 @@ def test_the_same_path_on_many_nodes_is_one_line_with_the_worst_value() -> None:
     found = local_disks(8.0, 6.0, 9.0, 8.0)
 
     assert [one.text.split()[:3] for one in rows_of(found)] == [["gpu-[001-004]:/tmp", "6.0T", "40%"]]
-    group = ordered_disks(found, "severity")[0]
+    group = ordered_disks(found, "worst")[0]
     assert "on 4 hosts; the fullest is gpu-002" in disk_sentence(group, NOW)
     assert [text_of(line).split()[:4] for line in disk_lines(group, found, 70)][1:] == [
         ["gpu-002", "→", "40%", "used,"], ["gpu-001", "→", "20%", "used,"],
@@ -153,19 +153,19 @@ def test_a_list_of_hosts_is_counted_where_it_would_be_cut_within_a_number(width:
 
 
 def test_a_disk_that_needs_attention_leaves_the_line_of_the_others() -> None:
-    names = [one.name for one in ordered_disks(local_disks(8.0, 0.1, 9.0, 8.0), "severity")]
+    names = [one.name for one in ordered_disks(local_disks(8.0, 0.1, 9.0, 8.0), "worst")]
 
     assert names == ["gpu-002:/tmp", "gpu-[001,003-004]:/tmp"]
 
 
 def test_a_filter_shows_each_of_them() -> None:
-    names = [one.name for one in ordered_disks(local_disks(8.0, 6.0, 9.0), "severity", "/tmp")]
+    names = [one.name for one in ordered_disks(local_disks(8.0, 6.0, 9.0), "worst", "/tmp")]
 
     assert names == ["gpu-001:/tmp", "gpu-002:/tmp", "gpu-003:/tmp"]
 
 
 def rows_of(found: State) -> list[Row]:
-    shown = ordered_disks(found, "severity")
+    shown = ordered_disks(found, "worst")
     return disk_rows(shown, disk_layout(80, (one.name for one in shown), usable=False), NOW, RowCache())
 
 
@@ -180,7 +180,7 @@ def test_a_host_where_the_shared_one_hangs_has_its_own_line() -> None:
 
 
 def test_the_worst_comes_first() -> None:
-    found = [each.name for each in ordered_disks(worlds.rough(), "severity")]
+    found = [each.name for each in ordered_disks(worlds.rough(), "worst")]
     assert found == [
         "node08:/mnt/nfs",
         "node09:/data/archive/2026",
@@ -254,7 +254,7 @@ def quota(used: float, **facts: object) -> Quota:
 def test_a_quota_that_is_nearly_used_is_shown_in_the_line_and_always_in_the_frame() -> None:
     found = disk("/fsx", quota=quota(9.8))
     assert one(found, 100).endswith("quota 98%")
-    assert next(shown.name for shown in ordered_disks(state(disks=(found, disk("/home"))), "severity")) == "login:/fsx"
+    assert next(shown.name for shown in ordered_disks(state(disks=(found, disk("/home"))), "worst")) == "login:/fsx"
     assert "quota" not in one(disk("/fsx", quota=quota(5.0)), 100)
     (shown,) = shown_disks(state(disks=(disk("/fsx", quota=quota(5.0, bytes_grace="6d23h")),)))
     assert "quota: user me 5.0 TiB of 10 TiB, soft limit: 6d23h, read 1m ago" in disk_sentence(shown, NOW)

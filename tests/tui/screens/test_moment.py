@@ -93,7 +93,7 @@ async def test_a_spike_in_a_chart_leads_to_its_time_and_the_same_key_back() -> N
 
 async def test_a_log_that_has_lost_the_lines_of_that_time_says_so() -> None:
     early = alert(rule="loss-spike", subject="run:a", run="a", since=NOW - 36_000.0,
-                  summary="the loss of a rose to 5.51 at step 4,000 10h ago")  # fmt: skip
+                  summary="the loss of a rose to 5.51 at step 4,000, 10h ago")  # fmt: skip
     one = run("a", log=log(iterations(1_000, 12_880)))
     async with showing(with_alerts(early, base=replace(calm(), runs={"a": one}))) as (_, pilot, _backend):
         await pilot.press("o")
@@ -105,7 +105,7 @@ async def test_a_log_that_has_lost_the_lines_of_that_time_says_so() -> None:
 async def test_lines_that_the_dashboard_no_longer_has_are_read_from_the_file(tmp_path: Path) -> None:
     early = alert(rule="loss-spike", subject="run:a", run="a", since=NOW - 36_000.0,
                   evidence=("iteration 12880 spiked",),
-                  summary="the loss of a rose to 5.51 at step 4,000 10h ago")  # fmt: skip
+                  summary="the loss of a rose to 5.51 at step 4,000, 10h ago")  # fmt: skip
     one = run("a", log=log(iterations(1_000, 12_880)))
     state = with_alerts(early, base=replace(calm(), runs={"a": one}))
     text = "".join(f"{line}\n" for line in iterations(12_880, 12_880))

@@ -180,7 +180,7 @@ async def test_x_looks_at_the_ranks_of_a_run_and_says_what_comes() -> None:
         assert "look at its ranks" not in await settled(pilot)
         await pilot.press("escape")
         app.actions.menu((("run", RUN),))
-        assert "look at its ranks: find the one that holds it up" in await settled(pilot)
+        assert "Look at its ranks: find the one that delays it" in await settled(pilot)
         await pilot.press("G", *"kkk", "enter")
         await settled(pilot)
         assert backend.requests == [("look", RUN)]

@@ -117,7 +117,7 @@ def action(ask: ActionRequest, subject: str, **facts: object) -> Action:
         ),
         "consequences": (
             "The trainer saves (usually about 95s) and exits at its next iteration (about 4s).",
-            "The file stays until somebody removes it (U); until then a requeue (R) is refused.",
+            "The switch stays until someone removes it (U); until then a requeue (R) is refused.",
         ),
         "why": ask.why, "requested_at": ask.requested_at,
     }  # fmt: skip

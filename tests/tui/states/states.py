@@ -301,7 +301,7 @@ def queued() -> State:
                      checkpoints="/scratch/llm-70b/ckpt"),
     )  # fmt: skip
     ending = run(
-        "llm-7b-a", "healthy", "step 81,204 2s ago; its job ends in 70s, but saving once more may need 88s",
+        "llm-7b-a", "healthy", "step 81,204, 2s ago; its job ends in 70s, but saving once more may need 88s",
         jobs=("prod/418223",), queued_behind=0,
         progress=Progress(step=81_204, target_step=120_000, loss=2.113, tokens_per_s=412_000.0, at=NOW - 2.0,
                           cadence_s=4.1, step_time_s=4.1),

@@ -115,7 +115,7 @@ def on_rows() -> State:
     """Alerts of a run, of a node and of a disk that stand on top of their panes."""
     state = calm()
     node = min(state.nodes)
-    disk = ordered_disks(state, "severity", "")[0].disk
+    disk = ordered_disks(state, "worst", "")[0].disk
     first = min(state.runs)
     return with_alerts(
         alert("aaaa0001", "run-hung", f"run:{first}", run=first),

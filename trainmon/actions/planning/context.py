@@ -18,7 +18,7 @@ from trainmon.actions.verbs import VERB, ask
 from trainmon.analysis.checkpoints import steps_at_risk
 from trainmon.analysis.retries import RetryDecision, by_run, config_to_read, decide, history_of, needs_config_change
 from trainmon.analysis.runs import jobs_of, listening, present, rivals
-from trainmon.lib import Instant, Sentence, clean, counted, duration, joined
+from trainmon.lib import Instant, Sentence, ago, clean, counted, duration, joined
 from trainmon.model import (
     Action,
     ActionRequest,
@@ -215,7 +215,7 @@ class PlanContext:
         return Refused(self.subject, why, hint)
 
     def ago(self, at: Instant | None) -> str:
-        return "" if at is None else f"{duration(max(0.0, self.now - at))} ago"
+        return "" if at is None else f"{ago(self.now - at)} ago"
 
     def usual_save_time(self, lead: str = "usually about") -> str:
         """` (usually about 90s)`, or nothing where no save was timed."""

@@ -103,7 +103,7 @@ def lost_steps(context: PlanContext) -> str:
     run, found = context.run, context.checkpoints
     risk = None if run is None else steps_at_risk(run)
     if risk is None or found is None or run is None:
-        return "The training since the last checkpoint is lost. It is not known how much that is."
+        return "The training since the last checkpoint is lost; how much is unknown."
     if found.committed is None and risk:
         return f"No committed checkpoint was found: all training ({counted(risk, 'step')}) is lost."
     time = run.progress.step_time_s
@@ -120,12 +120,8 @@ def _jobs_behind(context: PlanContext, job: Job) -> tuple[str, ...]:
     behind, whole = sum(other.elements for other in others), "array" if run is None else "run"
     if not behind:
         return ()
-    start = (
-        f"1 job of the {whole} is pending behind it and starts"
-        if behind == 1
-        else f"{behind} are pending behind it and start"
-    )
-    return (f"{start} then: cancel or hold {', '.join(other.id for other in others[:4])} too, to end the {whole}.",)
+    start = f"1 pending job of the {whole} starts" if behind == 1 else f"{behind} pending jobs of the {whole} start"
+    return (f"{start} after it: to end the {whole}, cancel or hold {', '.join(other.id for other in others[:4])} too.",)
 
 
 def hold(context: PlanContext) -> RowPlan:
@@ -237,7 +233,7 @@ def _signal_plan(context: PlanContext, job: Job, name: str) -> RowPlan:
         doubt = f"{name} ends the batch shell of job {job.id}: its script has no trap"
     if catch < len(known):
         doubt = f"{name} ends {len(known) - catch} of {len(known)} GPU processes of job {job.id}"
-    follows = "Then trainmon-tui watches for a new committed checkpoint."
+    follows = "trainmon-tui then reports when a new checkpoint is committed."
     consequences: tuple[str, ...] = (_obeyed(context, name), follows)
     if known and not catch:
         consequences = (f"No process catches {name}: the signal kills them. Nothing is saved.", lost_steps(context))
@@ -327,13 +323,13 @@ def _submission(context: PlanContext, spec: RunSpec, script: str, count: int) ->
     return action(
         context,
         Execute(argv, login_shell=True, shown=clean(f"bash -l: {shlex.join(argv)}")),
-        f"Queue {count} more of {spec.name}",
+        f"Queue {counted(count, 'more job')} of {spec.name}",
         facts=(
             ("working directory", f"{clean(workdir or '')}{'' if known else ' (the directory of the script)'}"),
             *(retry_facts(context) if last is None else ()),
         ),
         consequences=(
-            f"{many} submitted from a login shell there, with its modules, as you.",
+            f"{many} submitted as you, from a login shell with its modules.",
             f"{first} starts {when}.",
             *((f"It is kept off {', '.join(off)}.",) if off else ()),
         ),

@@ -186,7 +186,7 @@ def requeue(context: PlanContext) -> RowPlan:
         ),
         consequences=(
             *((f"It ended {job.state}{ended}; Slurm starts the same job again.",) if is_over else ends_now(context)),
-            "The job is pending again under the same id: 2m for its begin time (BeginTime), then until nodes are free.",
+            "The job keeps its id and is pending again: 2m until its BeginTime, then until nodes are free.",
             *_overtaken(context, job),
             _resumes(context),
             *_copied(log, errors),

@@ -42,7 +42,7 @@ def save(context: PlanContext) -> RowPlan:
             if _has_no_reader(context)
             else f"The trainer removes the file{_next(context)} and saves{context.usual_save_time()};"
             " training goes on.",
-            "Then trainmon-tui watches: the file appears, is consumed, a new checkpoint is committed.",
+            "trainmon-tui then reports when the file appears, is consumed, and a new checkpoint is committed.",
         ),
         warnings=(
             *_unread(context, run),
@@ -78,7 +78,7 @@ def kill(context: PlanContext) -> RowPlan:
             if _has_no_reader(context)
             else f"The trainer saves{context.usual_save_time()} and exits{_next(context)}.",
             ask(
-                "The file stays until somebody removes it ({}); until then a requeue ({}) is refused.",
+                "The switch stays until someone removes it ({}); until then a requeue ({}) is refused.",
                 "unkill",
                 "requeue",
             ),

@@ -602,7 +602,7 @@ class DiskForecast(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 f" {last} at the latest",
                 f"{size(disk.left_bytes or 0)} may still be written",
             ),
-            advice="key 3 shows the disks; delete old checkpoints, or see whether their cleanup still runs",
+            advice="key 3 shows the disks; delete old checkpoints, or check whether their cleanup still runs",
         )  # fmt: skip
 
 

@@ -85,7 +85,7 @@ def config_rows(one: Explanation) -> Iterator[PageRow]:
     if one.previous is None:
         yield PageRow("changed", "No earlier attempt is known.", "dim")
     elif not one.changes:
-        text = f"nothing that is recorded, since attempt {short_id(one.previous)}"
+        text = f"no recorded change since attempt {short_id(one.previous)}"
         yield PageRow("changed", text, link=("attempt", one.previous.attempt_id))
     else:
         text = f"since attempt {short_id(one.previous)}: {', '.join(FIELDS[one.field] for one in one.changes)}"
@@ -223,7 +223,7 @@ def _evidence(one: Explanation) -> Iterator[PageRow]:
     for place in evidence_places(attempt):
         yield PageRow("rank", str(place), link=("node", place.link))
     if not one.context:
-        yield PageRow("", "No line of its log is stored.", "dim")
+        yield PageRow("", "No line of its log is recorded.", "dim")
     elif not any(line.is_evidence for line in one.context):
         how = "prove" if end.cause is not None and end.cause.confidence == "high" else "suggest"
         proof = f"The facts {how} the cause." if one.facts else "None proves the cause."
@@ -325,7 +325,7 @@ def _resume(label: str, resume: Resume) -> PageRow:
     )  # fmt: skip
     wanted = UNKNOWN if expected is None else "the beginning" if expected == 0 else f"step {expected:,}"
     if resume.is_wrong:
-        return PageRow(label, f"{found}: wrong, {wanted} was expected", "crit", link)
+        return PageRow(label, f"{found}: unexpected, it should be {wanted}", "crit", link)
     if resume.is_rewind:
         return PageRow(label, f"{found}; the loss had diverged, so an earlier checkpoint is right", "", link)
     expectation = f"expected: {wanted}" if resume.is_wrong is None else "as expected"
@@ -367,7 +367,7 @@ def _evaluated(one: Explanation) -> PageRow:
     """Which checkpoint was evaluated last. That is another fact than what was trained, and what was committed."""
     last = one.attempt.last_committed_step
     if not one.evals:
-        return PageRow("evaluated", "No result of an evaluator is known.", "dim")
+        return PageRow("evaluated", "No evaluation result is known.", "dim")
     text = f"step {one.evals[-1].step:,}"
     if last is None or one.evals[-1].step == last:
         return PageRow("evaluated", text)

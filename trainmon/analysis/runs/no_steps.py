@@ -29,7 +29,7 @@ from trainmon.analysis.runs.context import (
 )
 from trainmon.analysis.runs.trainer import was_withdrawn
 from trainmon.analysis.wandb import counts
-from trainmon.lib import Instant, Seconds, clean, duration, scrub
+from trainmon.lib import Instant, Seconds, ago, clean, duration, scrub
 from trainmon.model import (
     LOG_MARK,
     Action,
@@ -85,7 +85,7 @@ def after_its_log(run: Run, context: RunContext, now: Instant) -> Judgement | No
     if cause is not None:
         error = cause.cause + (f" ({cause.exception})" if cause.exception else "")
         at = "before its first step" if progress.at is None else f"after {where(progress)}"
-        why = f"its log ended {duration(quiet)} ago with an error, {at}: {error}"
+        why = f"its log ended {ago(quiet)} ago with an error, {at}: {error}"
         if is_gone:
             return Judgement("dead", f"{why}; no process holds memory on its GPUs")
         if run.spec.process is not None:
@@ -95,7 +95,7 @@ def after_its_log(run: Run, context: RunContext, now: Instant) -> Judgement | No
         return Judgement("dead", why)
     is_held = any(not is_empty(gpu) for gpu in gpus.found)
     if run.spec.process is None and not is_held and (words := _last_words(_last_lines(log))):
-        return _ended_well(run, f"its log ended {duration(quiet)} ago with: {words}")
+        return _ended_well(run, f"its log ended {ago(quiet)} ago with: {words}")
     silent = 0.0 if progress.at is None else now - progress.at
     if is_gone and cadence is not None and silent > max(QUIET, PATIENCE * cadence):
         usual = f"no step for {duration(silent)} (usually every {duration(cadence)})"
@@ -166,7 +166,7 @@ def not_finished(run: Run, how: str, otherwise: Verdict = "unknown") -> Judgemen
 
 def after_its_process(run: Run, process: OwnProcess, ended_at: Instant, now: Instant) -> Judgement:
     """The verdict when the process is gone. How it ended is not known."""
-    how = f"process {process.pid} ended {duration(max(0.0, now - ended_at))} ago"
+    how = f"process {process.pid} ended {ago(now - ended_at)} ago"
     if has_reached_target(run):
         return at_its_target(run, how)
     return not_finished(run, how if run.progress.at is None else f"{how}, at {where(run.progress)}")
@@ -198,7 +198,7 @@ def after_its_attempt(run: Run, context: RunContext, now: Instant) -> Judgement 
     what = "its command" if attempt.job_id is None else f"job {attempt.job_id}"
     cause = "" if attempt.end.cause is None else f": {_cause(attempt.end, attempt.end.cause)}"
     at = "" if run.progress.at is None else f", at {where(run.progress)}"
-    how = f"{what} ended {duration(max(0.0, now - ended_at))} ago{cause}{at}"
+    how = f"{what} ended {ago(now - ended_at)} ago{cause}{at}"
     silence = no_slurm_answer(run, context, now)
     if attempt.job_id is not None and silence:
         return Judgement("unknown", f"{how}; {silence}: whether another job runs is not known")
@@ -305,8 +305,8 @@ def how_it_ended(job: Job, now: Instant, cause: str | None = None) -> str:
     """`job 88: exited with code 1, 12m ago`, or with its cause, `job 88: nccl-timeout (exit 1), 12m ago`."""
     if job.stage != "ended":
         return f"job {job.id} is gone from the queue"
-    ago = "" if job.ends_at is None or job.ends_at > now else f", {duration(now - job.ends_at)} ago"
-    return f"job {job.id}: {end_reason(job, cause)}{ago}"
+    when = "" if job.ends_at is None or job.ends_at > now else f", {ago(now - job.ends_at)} ago"
+    return f"job {job.id}: {end_reason(job, cause)}{when}"
 
 
 def who_stopped(run: Run, job: Job, actions: Mapping[str, Record], now: Instant) -> Stop | None:

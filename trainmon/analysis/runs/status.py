@@ -47,7 +47,7 @@ from trainmon.analysis.runs.no_steps import (
 )
 from trainmon.analysis.runs.writers import survivor, survivor_text
 from trainmon.analysis.wandb import active_run, client_file, counts, metric_names
-from trainmon.lib import Instant, Seconds, duration, elapsed
+from trainmon.lib import Instant, Seconds, ago, duration, elapsed
 from trainmon.model import (
     ALIVE,
     OVER,
@@ -155,7 +155,7 @@ def _living(run: Run, context: RunContext, job: Job | None, now: Instant) -> Jud
     if judged is not None:
         return judged.also(tail)
     usual = f", usually every {duration(progress.cadence_s)}" if progress.cadence_s else ""
-    return Judgement("healthy", f"{where(progress)} {duration(quiet)} ago{usual}{tail}")
+    return Judgement("healthy", f"{where(progress)}, {ago(quiet)} ago{usual}{tail}")
 
 
 def _without_its_log(run: Run, blind: Judgement, context: RunContext, job: Job | None, now: Instant) -> Judgement:
@@ -392,7 +392,7 @@ def _beside_an_active_one(run: Run, wandb: Wandb, judged: Judgement, now: Instan
         detail += f"; W&B: {wandb.why}"
     elif judged.verdict in ("stalled", "hung", "data-stall", "dead"):
         beat = wandb.beats.get(wandb.active[0])
-        detail += "" if beat is None else f"; W&B received its heartbeat {duration(active_run.age(beat, now))} ago"
+        detail += "" if beat is None else f"; W&B received its heartbeat {ago(active_run.age(beat, now))} ago"
     return judged.also(detail if judged.verdict in ALIVE | QUIET | {"diverged"} else "")
 
 
@@ -463,7 +463,7 @@ def _by_its_steps(
     cadence = run.progress.cadence_s if counts(run.progress) else None
     usual = f", usually every {duration(cadence)}" if cadence else ""
     if quiet <= patience(run):
-        return Judgement("healthy", f"{wandb.source} shows step {step:,} {duration(quiet)} ago{usual}")
+        return Judgement("healthy", f"{wandb.source} shows step {step:,}, {ago(quiet)} ago{usual}")
     no_step = f"{wandb.source} shows no step for {duration(quiet)}{usual}, the last was {step:,}"
     return weighed(run, context, job, no_step, now)
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from trainmon.lib import Instant, Seconds, by_key, clean, duration, scrub
+from trainmon.lib import Instant, Seconds, ago, by_key, clean, scrub
 from trainmon.model import Asked, FileContent, FileSpec, Record, Run, RunSpec, State, Trainer, TrainerReport
 
 PREFIX = "status of "
@@ -127,16 +127,16 @@ def listening(run: Run, state: State, what: str, now: Instant) -> str | None:
     trainer, is_switch = run.trainer, what in ("kill", "save")
     if trainer is None:
         return _unreported(run, state, what, now) if is_switch else None
-    ago = f"{duration(max(0.0, now - trainer.at))} ago"
+    when = f"{ago(now - trainer.at)} ago"
     others = {kind: theirs for kind, _, theirs in other_switches(run.spec, trainer)}
     if trainer.ended is not None:
-        return f"no: it ended {ago} ({trainer.ended})"
+        return f"no: it ended {when} ({trainer.ended})"
     if what in others:
         return f"no: it looks at {clean(others[what] or 'no such file')}"
     if not is_switch and f"SIG{what}" not in trainer.signals:
         return f"no: it does not listen to {what}"
     asks = "" if is_switch else f"; {what} asks it to {trainer.signals[f'SIG{what}']}"
-    return f"{'not known: its last report came' if _is_silent(trainer, now) else 'yes: it reported'} {ago}{asks}"
+    return f"{'unknown: its last report was' if _is_silent(trainer, now) else 'yes: it reported'} {when}{asks}"
 
 
 def saves_on(run: Run, signal: str, now: Instant) -> bool:
@@ -162,6 +162,6 @@ def _unreported(run: Run, state: State, what: str, now: Instant) -> str:
     """What shows whether a trainer without a status file reads a switch, or would show it."""
     taken_at = None if run.save is None else run.save.taken_at
     if taken_at is not None and not was_withdrawn(run, state.actions, "save"):
-        return f"probably: it removed the save switch {duration(max(0.0, now - taken_at))} ago"
+        return f"probably: it removed the save switch {ago(now - taken_at)} ago"
     shows = "; this will show it" if what == "save" else "; a save would show it" if run.spec.save_switch else ""
     return f"not known: no status file yet{shows}"

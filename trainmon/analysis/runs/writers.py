@@ -10,7 +10,7 @@ from posixpath import dirname, normpath
 from msgspec.structs import replace
 
 from trainmon.analysis.runs.context import holds_nodes, our_time, skew_of
-from trainmon.lib import Instant, Seconds, duration
+from trainmon.lib import Instant, Seconds, ago
 from trainmon.model import Attempt, Job, Run, RunMemory, State
 
 SAME: Seconds = 5.0
@@ -60,7 +60,7 @@ def survivor(run: Run, attempts: Iterable[Attempt], now: Instant) -> Attempt | N
 def survivor_text(attempt: Attempt, now: Instant) -> str:
     """`trainer outlived its job 88 (NODE_FAIL, 4m ago): it still writes on n1, last step 70`."""
     ended = attempt.end or attempt.reported_end
-    how = "" if ended is None else f" ({ended.scheduler_state or 'ended'}, {duration(max(0.0, now - ended.at))} ago)"
+    how = "" if ended is None else f" ({ended.scheduler_state or 'ended'}, {ago(now - ended.at)} ago)"
     where = f" on {', '.join(attempt.nodes)}" if attempt.nodes else ""
     return (
         f"trainer outlived its job {attempt.job_id}{how}: it still writes{where}, last step {attempt.outlived_step:,}"

@@ -37,7 +37,6 @@ from trainmon.lib import (
     ago,
     clean,
     counted,
-    duration,
     find_state_directory,
     shorten,
     size,
@@ -321,7 +320,7 @@ def query(settings: Settings, host: str, connect: Callable[[], Shell], clock: Cl
         yield Row("bad", "daemon", host, status.leader.problem or NO_DAEMON, START)
         return
     last = status.leader.last_tick_at
-    checked = "" if last is None else f", last check {duration(max(0.0, status.at - last))} ago"
+    checked = "" if last is None else f", last check {ago(status.at - last)} ago"
     channels = counted(len(status.channels), "channel") if status.channels else "no channel"
     alone = "" if status.channels else "it has no notification channel"
     yield from facts(

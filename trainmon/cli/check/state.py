@@ -39,6 +39,7 @@ from trainmon.lib import (
     LoginRefused,
     Seconds,
     TrainmonError,
+    ago,
     clean,
     counted,
     duration,
@@ -709,5 +710,5 @@ def wandb_run_row(what: str, spec: WandbSpec, group: Wandb, now: Instant) -> Row
         return Row("note", "W&B", what, group.why, "end all but one, or add a [[run]] for each")
     text = group.why if group.active else f"none is active; {group.why}"
     silent = active_run.silent_for(group, group.current, now) if group.active and group.current is not None else None
-    heartbeat = f", heartbeat {duration(silent)} ago" if silent is not None else ""
+    heartbeat = f", heartbeat {ago(silent)} ago" if silent is not None else ""
     return Row("note" if group.phase == "overdue" else "ok", "W&B", what, f"{spec.description}: {text}{heartbeat}")

@@ -21,7 +21,18 @@ from msgspec.structs import replace
 from trainmon.analysis.attempts import rank_processes
 from trainmon.analysis.attempts.looks.activity import FACTS, Activity, Frame, Sample, activities, judged, standing
 from trainmon.analysis.runs import last_attempts
-from trainmon.lib import Clock, CommandFailed, Instant, Seconds, TrainmonError, counted, duration, group_by, last_line
+from trainmon.lib import (
+    Clock,
+    CommandFailed,
+    Instant,
+    Seconds,
+    TrainmonError,
+    ago,
+    counted,
+    duration,
+    group_by,
+    last_line,
+)
 from trainmon.model import SILENT, RankLook, RankMap, RankProcess, RankWay, Run, RunLooked, State, verdict_text
 from trainmon.runtime.looks.on_node.run import BEGIN
 from trainmon.transport.shell import Shell
@@ -205,7 +216,7 @@ def calm(run: Run, now: Instant) -> str:
         return "it is not known whether the run makes its steps"
     if now - at > LATE * cadence:
         return ""
-    return f"its last step came {duration(max(0.0, now - at))} ago, usually one comes every {duration(cadence)}"
+    return f"its last step came {ago(now - at)} ago, usually one comes every {duration(cadence)}"
 
 
 # ---- where the code of the ranks of a run stands, on request: by py-spy, or by a signal to trainmon_hooks ------------

@@ -41,7 +41,7 @@ def test_a_requeue_shows_what_it_costs_and_what_follows() -> None:
         "Slurm ends it now: SIGTERM, then SIGKILL after KillWait (30s by default). No checkpoint is saved first; "
         "to save one, use S.",
         "880 steps (59m of training) since the last checkpoint are lost.",
-        "The job is pending again under the same id: 2m for its begin time (BeginTime), then until nodes are free.",
+        "The job keeps its id and is pending again: 2m until its BeginTime, then until nodes are free.",
         "The pending array tasks (88_[4-10%1]) run first: the requeued task runs after them.",
         "It resumes from the checkpoint of step 12,000, if its trainer loads the last one.",
         "The end of /fsx/llm.out is copied first: a new attempt may overwrite it.",
@@ -125,7 +125,7 @@ def test_a_job_that_has_ended_is_started_again(job: Job, how: str, warning: tupl
     assert action.operation == Execute(("scontrol", "requeue", "80"))
     assert action.consequences == (
         f"It ended {how} 3m ago; Slurm starts the same job again.",
-        "The job is pending again under the same id: 2m for its begin time (BeginTime), then until nodes are free.",
+        "The job keeps its id and is pending again: 2m until its BeginTime, then until nodes are free.",
         "It resumes from the checkpoint of step 12,000, if its trainer loads the last one.",
         "The end of /fsx/llm.out is copied first: a new attempt may overwrite it.",
     )
@@ -222,7 +222,7 @@ def test_a_job_with_several_nodes_is_cancelled_by_its_id() -> None:
     assert action.operation == Execute(("scancel", "88_3"))
     assert (plan.typed, plan.because) == ("88_3", "job 88_3 holds 2 nodes")
     assert action.consequences[2] == (
-        "7 are pending behind it and start then: cancel or hold 88_[4-10%1] too, to end the run."
+        "7 pending jobs of the run start after it: to end the run, cancel or hold 88_[4-10%1] too."
     )
     assert action.expected.switch_absent is None
 
@@ -232,7 +232,7 @@ def test_a_task_of_an_array_is_cancelled_with_the_same_warning_as_its_run() -> N
     assert of_its_run.consequences == only(planned("cancel")).consequences
     nobodys = only(planned("cancel", "prod/88_3", of=state(runs={})))
     assert nobodys.consequences[2] == (
-        "7 are pending behind it and start then: cancel or hold 88_[4-10%1] too, to end the array."
+        "7 pending jobs of the array start after it: to end the array, cancel or hold 88_[4-10%1] too."
     )
     other = replace(WAITING, id="95", number=95, array=None, tasks=None, name="vlm")
     assert len(only(planned("cancel", "prod/88_3", of=state(RUNNING, other, runs={}))).consequences) == 2

@@ -36,7 +36,7 @@ def test_another_waits_for_the_last_of_the_chain() -> None:
     assert ("command", "bash -l: sbatch --array=1-3%1 --dependency=afterany:88 --chdir=/fsx/work /fsx/train.slurm") in (
         action.facts
     )
-    assert action.title == "Queue 3 more of llm"
+    assert action.title == "Queue 3 more jobs of llm"
     assert action.consequences[1] == "The first starts when job 88_[4-10%1] has ended."
 
 

@@ -47,7 +47,7 @@ def test_the_plan_of_a_requeue_shows_the_budget_and_the_last_causes() -> None:
     action = only(planned("requeue", of=state(attempts=before)))
     facts = dict(action.facts)
     assert facts["retry budget"] == "retries used after nccl-timeout: 1 of 3"
-    assert facts["last causes"] == "nccl-timeout (2 times), preempted; the last attempt ended 60m ago"
+    assert facts["last causes"] == "nccl-timeout (2 times), preempted; the last attempt ended 1h ago"
     assert action.warnings == ()
 
 

@@ -44,7 +44,7 @@ def test_a_job_with_steps_gets_it_in_its_steps() -> None:
     assert action.consequences == (
         "A trainer that catches USR1 writes an emergency checkpoint at its next iteration "
         "(a save usually takes about 90s); many then exit.",
-        "Then trainmon-tui watches for a new committed checkpoint.",
+        "trainmon-tui then reports when a new checkpoint is committed.",
     )
 
 

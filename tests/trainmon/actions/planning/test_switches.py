@@ -45,7 +45,7 @@ def test_a_save_shows_everything_before_it_is_done() -> None:
     assert action.consequences == (
         "The trainer removes the file at its next iteration (about 4s) and saves (usually about 90s); "
         "training goes on.",
-        "Then trainmon-tui watches: the file appears, is consumed, a new checkpoint is committed.",
+        "trainmon-tui then reports when the file appears, is consumed, and a new checkpoint is committed.",
     )
     assert (action.warnings, action.host, action.step, action.checkpoint) == ((), "login", 12_880, 12_000)
 
@@ -76,7 +76,7 @@ def test_a_kill_says_that_it_stays_and_what_it_burns() -> None:
     action = only(planned("kill"))
     assert action.consequences == (
         "The trainer saves (usually about 90s) and exits at its next iteration (about 4s).",
-        "The file stays until somebody removes it (U); until then a requeue (R) is refused.",
+        "The switch stays until someone removes it (U); until then a requeue (R) is refused.",
         "While it is armed, it also ends the 7 pending jobs and array tasks (88_[4-10%1]): "
         "each starts, reads the file and exits at once.",
     )
@@ -118,7 +118,7 @@ def test_one_that_is_armed_is_refused_with_who_and_since() -> None:
     assert one.why == f"{KILL} was already armed 4m ago by ben (“trainmon-tui kill by ben (aaaaaaaaaaaa)”)"
     assert one.hint == "U removes it"
     two = planned("save", of=state(run=run))
-    assert refused(two).why == f"{SAVE} was already armed 60s ago by ana; the trainer has not consumed it yet"
+    assert refused(two).why == f"{SAVE} was already armed 1m ago by ana; the trainer has not consumed it yet"
     assert say(two.refusals[0].hint, "command") == "`unsave` removes it", "`unkill` takes a kill switch only"
 
 
@@ -218,12 +218,12 @@ def test_what_is_no_plain_file_is_armed_for_every_plan() -> None:
         KILL, exists=True, mark="m", armed_at=NOW - 60, by="ben with a FIFO", content=("a FIFO: its text is not read",)
     )
     seen = readback(RUNNING, switches=link)
-    assert refused(planned("kill", seen=seen)).why == f"{KILL} was already armed 60s ago by ben with a FIFO"
+    assert refused(planned("kill", seen=seen)).why == f"{KILL} was already armed 1m ago by ben with a FIFO"
     plan = planned("unkill", seen=seen)
     assert ("content", "a FIFO: its text is not read") in only(plan).facts
     assert only(plan).operation == RemoveFile(KILL, NOW - 60, "m")
     assert plan.typed == KILL
-    assert "kill switch, armed 60s ago by ben with a FIFO" in refused(planned("requeue", seen=seen)).why
+    assert "kill switch, armed 1m ago by ben with a FIFO" in refused(planned("requeue", seen=seen)).why
 
 
 def test_a_directory_is_left_to_a_person() -> None:
@@ -264,7 +264,7 @@ def test_u_asks_which_where_both_are_armed() -> None:
     plan = planned("unkill", of=state(run=run))
     assert plan.actions == plan.refusals == ()
     assert [path for path, _ in plan.choices] == [KILL, SAVE]
-    assert plan.choices[1][1] == "save switch, armed 60s ago by ana"
+    assert plan.choices[1][1] == "save switch, armed 1m ago by ana"
     assert [path for path, _ in planned("unsave", of=state(run=run)).choices] == [SAVE, KILL]
     chosen = only(planned("unkill", of=state(run=run), switch=SAVE))
     assert (chosen.verb, chosen.operation) == ("unsave", RemoveFile(SAVE, NOW - 60))

@@ -243,9 +243,9 @@ def test_while_another_program_is_leader_we_send_nothing_and_show_its_notificati
 @pytest.mark.parametrize(
     ("found", "summary", "shown"),
     [
-        (9, "llm failed 3.1s ago", "llm failed about Jun 15 15:06:45 UTC"),
+        (9, "llm failed 3.1s ago", "llm failed at about Jun 15 15:06:45 UTC"),
         (9, "llm failed 19m ago", "llm failed 19m ago"),
-        (-91, "llm failed 19m ago", "llm failed about Jun 15 14:45 UTC"),
+        (-91, "llm failed 19m ago", "llm failed at about Jun 15 14:45 UTC"),
     ],
 )
 def test_ages_that_another_program_wrote_a_while_ago_are_shown_as_times(found: int, summary: str, shown: str) -> None:

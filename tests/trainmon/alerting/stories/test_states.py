@@ -141,8 +141,8 @@ def test_an_alert_that_is_not_found_now_says_from_when_its_ages_count() -> None:
         story.at(10).wrong("crash-loop", "run:llm", summary="llm failed 19m ago").at(11).expect("fire", "run:llm")
         story.at(100).well().at(130)
         alert = story.alert("crash-loop")
-        assert (alert.phase, alert.summary) == ("recovering", "llm failed about Jun 15 14:48 UTC")
+        assert (alert.phase, alert.summary) == ("recovering", "llm failed at about Jun 15 14:48 UTC")
         story.wrong("crash-loop", "run:llm", summary="llm failed 21m ago").at(131)
         assert story.alert("crash-loop").summary == "llm failed 21m ago"
         story.at(200).fall_silent("node:gpu-001").well().at(230)
-        assert story.alert("crash-loop").summary == "llm failed about Jun 15 14:48 UTC"
+        assert story.alert("crash-loop").summary == "llm failed at about Jun 15 14:48 UTC"

@@ -32,7 +32,7 @@ def test_what_changed_since_the_previous_attempt_is_named() -> None:
         ("not compared", "config, nodes: known of only one of the two attempts"),
     ]
     unchanged = rows(explained(story(nodes=("n1",)), 1), "Config")
-    assert unchanged[-1] == ("changed", "nothing that is recorded, since attempt 88")
+    assert unchanged[-1] == ("changed", "no recorded change since attempt 88")
     assert rows(explained(story()), "Config")[-1] == ("changed", "No earlier attempt is known.")
 
 

@@ -54,7 +54,7 @@ def requeued(*actions: Record) -> Explanation:
 
 def test_a_requeue_is_called_one_and_is_not_retried_once_more() -> None:
     one = requeued()
-    assert ": requeued, certain. The job was requeued; by whom is not known. " in one.sentence
+    assert ": requeued, certain. The job was requeued; who did it is unknown. " in one.sentence
     assert rows(one, "Retries")[0] == ("decision", "none: it was requeued: its job is pending or runs again")
     assert not [text for label, text in rows(one, "Retries") if label == "budget"]
 
@@ -66,7 +66,7 @@ def test_a_requeue_by_an_action_of_ours_says_by_whom() -> None:
     of_another = replace(done, action=action(expected=Expected(submitted_at=7.0)))
     of_other_job = replace(done, action=replace(ours, job="prod/89"))
     for other in (of_another, of_other_job, replace(done, status="refused")):
-        assert "by whom is not known" in requeued(other).sentence
+        assert "who did it is unknown" in requeued(other).sentence
 
 
 @pytest.mark.parametrize("state", ["NODE_FAIL", "TIMEOUT", "PREEMPTED"])
@@ -79,7 +79,7 @@ def test_who_cancels_a_run_that_hangs_is_not_told_that_nothing_needs_a_repair() 
     told = Story().queue(10, JOB).steps(20, 1, 2).queue(55, ended(JOB, 50, "CANCELLED", "0:15")).at(120).say()
     (stopped,) = told.attempts
     assert "It hung" not in explained((stopped,)).sentence
-    assert rows(explained((stopped,)), "Evidence")[-1][1].startswith("Nothing needs a repair.")
+    assert rows(explained((stopped,)), "Evidence")[-1][1].startswith("Nothing to fix.")
     hung = explained((replace(stopped, hung_s=100.0, hung_since=BEGIN + 30),))
     assert "Ctrl-C, scancel, or a closed terminal. It hung for 2m." in hung.sentence
     assert rows(hung, "Evidence")[-1] == ("advice", "Find out why it hung before you start it again.")
@@ -106,7 +106,7 @@ def test_an_end_whose_cause_is_not_known_is_not_explained_away() -> None:
     assert rows(one, "Retries")[0] == ("decision", "none: its cause is not known")
     lost = replace(first, end=replace(first.end, source="lost", log_tail=None))
     assert explained((lost,)).sentence.endswith("Nothing reported its end: the time is when it was last seen.")
-    assert ("", "No line of its log is stored.") in rows(explained((lost,)), "Evidence")
+    assert ("", "No line of its log is recorded.") in rows(explained((lost,)), "Evidence")
 
 
 def test_what_a_look_at_the_ranks_has_shown_is_on_the_page_and_says_if_the_attempt_went_on() -> None:
@@ -183,7 +183,7 @@ def test_the_age_in_a_summary_counts_from_when_the_alert_was_last_found() -> Non
     )  # fmt: skip
     lost = replace(xid, id="a2", rule="gpu-lost", summary="GPU 3 is lost")
     shown = [text for _, text in rows(explained(story(), alerts=(xid, lost)), "Timeline")]
-    assert "warning xid: Xid 79 on GPU 3, about Nov 14 22:13 UTC" in shown
+    assert "warning xid: Xid 79 on GPU 3, at about Nov 14 22:13 UTC" in shown
     assert "warning gpu-lost: GPU 3 is lost" in shown
 
 

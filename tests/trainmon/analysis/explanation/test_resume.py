@@ -21,7 +21,7 @@ def test_the_lineage_of_a_checkpoint_and_its_three_facts_are_separate() -> None:
         ("", "loading checkpoint from /fsx/ckpt at iteration 20"),
         ("committed", "step 20, by an earlier attempt"),
         ("trained", "to step 22 of 5,000"),
-        ("evaluated", "No result of an evaluator is known."),
+        ("evaluated", "No evaluation result is known."),
     ]
     inherited = replace(first, first_step=21)
     resumed = explained((inherited, second), 1).resumed
@@ -31,7 +31,7 @@ def test_the_lineage_of_a_checkpoint_and_its_three_facts_are_separate() -> None:
 
 def test_a_resume_from_another_checkpoint_is_wrong_unless_the_loss_had_diverged() -> None:
     attempts = story(resumed_from=10)
-    assert ("next attempt", "resumed from step 10: wrong, step 20 was expected") in rows(
+    assert ("next attempt", "resumed from step 10: unexpected, it should be step 20") in rows(
         explained(attempts), "Checkpoints"
     )
     end = attempts[0].end
@@ -44,7 +44,7 @@ def test_a_resume_from_another_checkpoint_is_wrong_unless_the_loss_had_diverged(
 
 def test_without_a_named_checkpoint_only_steps_that_are_trained_again_are_wrong() -> None:
     first, second = (replace(one, resumed_from=None, resumed_words=None) for one in story())
-    for step, words in ((30, "not logged; first step 30, as expected"), (15, ": wrong, step 20 was expected")):
+    for step, words in ((30, "not logged; first step 30, as expected"), (15, ": unexpected, it should be step 20")):
         one = explained((first, replace(second, first_step=step)))
         assert rows(one, "Checkpoints")[-1][1].endswith(words)
     one = explained((first, replace(second, first_step=None)))
@@ -65,7 +65,7 @@ def test_a_checkpoint_that_was_committed_after_the_last_listing_is_the_right_one
     late = replace(second, last_committed_step=25)
     assert rows(explained((first, late)), "Checkpoints")[-1][1] == "resumed from step 25, as expected"
     torn = rows(explained((first, second)), "Checkpoints")[-1][1]
-    assert torn == "resumed from step 25: wrong, step 20 was expected"
+    assert torn == "resumed from step 25: unexpected, it should be step 20"
     again = replace(second, resumed_from=None, first_step=20)
     assert rows(explained((first, again)), "Checkpoints")[-1][1].endswith("first step 20, as expected")
 

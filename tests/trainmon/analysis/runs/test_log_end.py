@@ -68,7 +68,7 @@ def test_a_log_that_ends_with_an_oom_says_so_after_a_minute() -> None:
     lines = (*STEPS, *OOM["log"].split("\n"))
     assert judge(ended(50, *lines), RunContext(), NOW).verdict == "healthy"
     verdict, why = judge(ended(70, *lines), RunContext(), NOW)
-    assert (verdict, why.partition(": ")[0]) == ("dead", "its log ended 70s ago with an error, after step 12,880")
+    assert (verdict, why.partition(": ")[0]) == ("dead", "its log ended 1m ago with an error, after step 12,880")
     assert why.partition(": ")[2].startswith("cuda-oom (")
     left = judge(ended(70, *lines), EMPTY, NOW)
     assert (left.verdict, left.why) == ("dead", f"{why}; no process holds memory on its GPUs")
@@ -165,18 +165,18 @@ def test_a_log_that_ends_with_the_last_words_of_its_trainer_has_ended() -> None:
     assert judge(ended(50, *STEPS, words, spec=endless), RunContext(), NOW).verdict == "healthy"
     assert judge(ended(70, *STEPS, words, spec=endless), RunContext(), NOW) == (
         "finished",
-        "its log ended 70s ago with: Training completed. Exiting.; no target step is known",
+        "its log ended 1m ago with: Training completed. Exiting.; no target step is known",
     )
     assert judge(ended(70, *STEPS, words), RunContext(), NOW) == (
         "dead",
-        "its log ended 70s ago with: Training completed. Exiting., at step 12,880 of 20,000: not finished",
+        "its log ended 1m ago with: Training completed. Exiting., at step 12,880 of 20,000: not finished",
     )
     assert judge(ended(70, *STEPS, words, spec=endless), HELD, NOW).verdict == "healthy"
     there = replace(PROGRESS, step=20_000)
     assert judge(ended(70, *STEPS, words, progress=there), RunContext(), NOW)[0] == "finished"
     lost = judge(ended(70, *STEPS, words, progress=replace(there, loss=math.nan)), RunContext(), NOW)
     assert lost.verdict == "diverged"
-    assert lost.why.startswith("reached step 20,000 of 20,000, but the loss is NaN; its log ended 70s ago with: Train")
+    assert lost.why.startswith("reached step 20,000 of 20,000, but the loss is NaN; its log ended 1m ago with: Train")
 
 
 @pytest.mark.parametrize("line", ["Finished training epoch 3", "Training of stage 1 done", "Evaluation finished"])

@@ -125,7 +125,7 @@ def test_the_failure_before_a_job_that_was_cancelled_while_it_waited_is_reported
     waited = ended("CANCELLED", 89, started_at=NOW - 60, ends_at=NOW - 60, nodes=(), cancelled_by="ana")
     assert judged(run(waited, ended()), waited, ended()) == (
         "stopped",
-        "cancelled by ana; job 89: cancelled by ana, 60s ago; before it, job 88: exited with code 1, 12m ago, "
+        "cancelled by ana; job 89: cancelled by ana, 1m ago; before it, job 88: exited with code 1, 12m ago, "
         "at step 12,880",
     )
 

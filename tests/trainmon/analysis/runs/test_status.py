@@ -32,7 +32,7 @@ def silent(minutes: float) -> Run:
 
 
 def test_steps_that_come_are_healthy() -> None:
-    assert judge(run(), RunContext(), NOW) == ("healthy", "step 12,880 6s ago, usually every 4.1s")
+    assert judge(run(), RunContext(), NOW) == ("healthy", "step 12,880, 6s ago, usually every 4.1s")
 
 
 def test_a_pause_shorter_than_the_floor_is_healthy() -> None:
@@ -112,7 +112,7 @@ def test_a_run_that_says_it_evaluates_or_saves_is_given_time_for_it() -> None:
 
 def test_an_epoch_that_grows_is_progress_where_no_step_is_printed() -> None:
     epochs = Progress(epoch=0.61, loss=0.5, at=NOW - 6)
-    assert judge(run(progress=epochs), RunContext(), NOW) == ("healthy", "epoch 0.61 6s ago")
+    assert judge(run(progress=epochs), RunContext(), NOW) == ("healthy", "epoch 0.61, 6s ago")
 
 
 def test_what_cannot_be_seen_is_unknown_and_never_dead() -> None:

@@ -62,7 +62,7 @@ def judged(
 
 
 def test_a_job_that_runs_and_steps_is_healthy() -> None:
-    assert judged(job(), progress=PROGRESS) == ("healthy", "step 12,880 6s ago, usually every 4s")
+    assert judged(job(), progress=PROGRESS) == ("healthy", "step 12,880, 6s ago, usually every 4s")
 
 
 def test_a_new_attempt_is_starting_until_its_first_step_and_then_stalled() -> None:
@@ -120,7 +120,7 @@ def test_the_target_reached_is_finished_only_if_the_job_completed() -> None:
 def test_a_run_at_its_target_keeps_its_verdict_while_its_job_runs() -> None:
     done = replace(PROGRESS, step=20_000)
     assert judged(job(), progress=done) == (
-        "healthy", "step 20,000 6s ago, usually every 4s; target reached, job still runs",
+        "healthy", "step 20,000, 6s ago, usually every 4s; target reached, job still runs",
     )  # fmt: skip
     silent = replace(done, at=NOW - 890)
     assert judged(job(), progress=silent)[0] == "healthy", "an evaluation or a save may follow, for stall_after"
@@ -289,6 +289,6 @@ def test_a_log_without_a_step_starts_nothing_while_slurm_has_not_answered() -> N
 
 
 def test_steps_are_healthy_while_slurm_does_not_answer_and_the_reason_names_it() -> None:
-    usual = "step 12,880 6s ago, usually every 4s"
+    usual = "step 12,880, 6s ago, usually every 4s"
     assert judge(run(), seen(sources=WAITING), NOW) == ("healthy", f"{usual}; no data from Slurm yet")
     assert judge(run(), seen(sources=DOWN), NOW) == ("healthy", f"{usual}; no data from Slurm for 20m")

@@ -32,7 +32,7 @@ from trainmon.model import Log, Progress, Run, Switch
 def test_without_a_log_w_and_bs_own_steps_decide() -> None:
     assert judge(bare(summarized(wrun())), context(), NOW) == (
         "healthy",
-        "W&B shows step 12,880 40s ago, usually every 4.1s",
+        "W&B shows step 12,880, 40s ago, usually every 4.1s",
     )
     verdict, why = judge(bare(summarized(wrun(), stepped=NOW - 1000)), context(), NOW)
     assert (verdict, why) == (
@@ -45,7 +45,7 @@ def test_without_a_log_w_and_bs_own_steps_decide() -> None:
 
 def test_a_log_that_cannot_be_read_now_leaves_w_and_b_to_decide() -> None:
     lost = replace(logged(summarized(wrun()), quiet=3600), log=Log(host="login", path="/l", error="permission denied"))
-    assert judge(lost, context(), NOW).why == "W&B shows step 12,880 40s ago"
+    assert judge(lost, context(), NOW).why == "W&B shows step 12,880, 40s ago"
     assert judge(replace(lost, wandb=None, spec=replace(SPEC, wandb=None)), context(), NOW).why == "permission denied"
 
 
@@ -167,11 +167,11 @@ def test_a_console_log_is_read_from_w_and_b_and_blind_with_it() -> None:
     console = replace(BARE, wandb=replace(GROUP, console=True))
     steps = Progress(step=12_880, at=NOW - 6, format="megatron")
     run = Run(spec=console, progress=steps, log=Log(host="wandb", at=NOW - 6), wandb=summarized(wrun()))
-    assert judge(run, context(), NOW) == ("healthy", "step 12,880 6s ago")
+    assert judge(run, context(), NOW) == ("healthy", "step 12,880, 6s ago")
     down = RunContext({}, {"wandb:llm": source("down", 1200)})
     assert judge(run, down, NOW) == (
         "unknown",
         "no data for 20m from W&B, which has its log",
     )
     unread = replace(run, log=None)
-    assert judge(unread, context(), NOW).why == "W&B shows step 12,880 40s ago"
+    assert judge(unread, context(), NOW).why == "W&B shows step 12,880, 40s ago"

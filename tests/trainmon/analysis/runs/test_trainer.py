@@ -135,7 +135,7 @@ def test_the_plans_say_whether_the_trainer_listens(tmp_path: Path, monkeypatch: 
     def changed(**fields: object) -> Run:
         return replace(run, trainer=replace(trainer, **fields))
 
-    assert said(changed(at=NOW - 300), "save") == "not known: its last report came 5m ago"
+    assert said(changed(at=NOW - 300), "save") == "unknown: its last report was 5m ago"
     assert said(changed(at=NOW - 300, phase="saving"), "save") == "yes: it reported 5m ago"
     assert said(changed(save="/fsx/else"), "save") == "no: it looks at /fsx/else"
     assert said(changed(kill=None), "kill") == "no: it looks at no such file"
@@ -153,7 +153,7 @@ def test_the_plans_say_that_it_is_not_known_whether_a_trainer_without_a_status_f
 
 def test_a_save_switch_that_disappeared_is_a_sign_that_the_trainer_listens_unless_a_person_removed_it() -> None:
     run = replace(RUN, jobs=(RUNNING.key,), save=Switch(path=SAVE, exists=False, taken_at=NOW - 7200))
-    assert said(run, "save") == said(run, "kill") == "probably: it removed the save switch 2h00m ago"
+    assert said(run, "save") == said(run, "kill") == "probably: it removed the save switch 2h ago"
     removed = Record(action=action(verb="unsave", run="llm"), status="done", done_at=NOW - 7205)
     assert said(run, "kill", records=(removed,)) == "not known: no status file yet; a save would show it"
 

@@ -27,7 +27,7 @@ from trainmon.model import Switch
 
 
 def test_a_run_that_w_and_b_receives_too_is_simply_healthy() -> None:
-    assert judge(logged(summarized(wrun())), context(), NOW) == ("healthy", "step 12,880 6s ago, usually every 4.1s")
+    assert judge(logged(summarized(wrun())), context(), NOW) == ("healthy", "step 12,880, 6s ago, usually every 4.1s")
 
 
 @pytest.mark.parametrize("state", ["crashed", "killed", "failed", "running"])
@@ -59,7 +59,7 @@ def test_a_script_that_failed_is_dead_at_once_unless_its_log_its_job_or_its_gpus
     failed = logged(summarized(wrun("failed", NOW - 30)), quiet=40)
     assert judge(failed, context(), NOW) == (
         "dead",
-        "W&B reports that llm-r1 failed at step 12,880; step 12,880 40s ago, usually every 4.1s",
+        "W&B reports that llm-r1 failed at step 12,880; step 12,880, 40s ago, usually every 4.1s",
     )
     assert judge(failed, context(BUSY), NOW).verdict == "healthy"
     assert judge(replace(failed, jobs=("prod/88",)), with_job(started=NOW - 9000), NOW).verdict == "healthy"
@@ -81,7 +81,7 @@ def test_a_loss_that_is_no_number_in_w_and_b_alone_is_diverged_with_key_and_step
     nan = summarized(wrun(), trouble=NAN)
     verdict, why = judge(logged(nan), context(), NOW)
     assert verdict == "diverged"
-    assert why.startswith("W&B: train/loss has been NaN since step 12,870; step 12,880 6s ago")
+    assert why.startswith("W&B: train/loss has been NaN since step 12,870; step 12,880, 6s ago")
     borrowed = logged(nan, loss=math.nan, borrowed=("loss",))
     assert judge(borrowed, context(), NOW) == ("diverged", "W&B: train/loss has been NaN since step 12,870")
     both = logged(nan, loss=math.nan)

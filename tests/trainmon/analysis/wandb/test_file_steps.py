@@ -30,7 +30,7 @@ def test_the_file_shows_step_loss_cadence_and_when():
     assert (progress.step, progress.loss, progress.learning_rate) == (39, 2.6, 3e-4)
     assert (progress.cadence_s, progress.step_time_s, progress.at) == (1.0, 1.0, NOW - 60)
     assert (run_of(TRAINING).verdict, run_of(TRAINING).why) == (
-        "healthy", "W&B shows step 39 60s ago, usually every 1s",
+        "healthy", "W&B shows step 39, 1m ago, usually every 1s",
     )  # fmt: skip
     found = snapshot(TRAINING, NOW)["runs"][0]
     assert (found["step"], found["loss"], found["last_step_at"]) == (39, 2.6, NOW - 60)

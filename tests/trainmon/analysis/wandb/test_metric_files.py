@@ -32,7 +32,7 @@ def run_of(state: State) -> Run:
 def test_a_found_event_file_shows_the_run_and_names_itself():
     state = read(FOUND, tensorboard(1, 40))
     run = run_of(state)
-    assert (run.verdict, run.why) == ("healthy", "TensorBoard shows step 39 60s ago, usually every 1s")
+    assert (run.verdict, run.why) == ("healthy", "TensorBoard shows step 39, 1m ago, usually every 1s")
     assert (run.progress.loss, run.progress.step) == (2.6, 39)
     assert run.has_charts
     assert snapshot(state, NOW)["runs"][0]["wandb_file"]["format"] == "TensorBoard"

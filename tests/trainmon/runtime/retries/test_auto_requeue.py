@@ -118,7 +118,7 @@ def test_a_job_that_slurm_has_forgotten_is_queued_anew_unless_it_was_requeued(da
     one = daemon()
     one.fresh = None
     (action,) = one.see(forgotten)
-    assert (action.verb, action.title, action.who) == ("queue", "Queue 1 more of llm", "auto_requeue")
+    assert (action.verb, action.title, action.who) == ("queue", "Queue 1 more job of llm", "auto_requeue")
     again = daemon()
     assert again.see(watched()) == []
     assert again.plans == 1

@@ -282,7 +282,7 @@ class GpuIdle(GpuRule, frozen=True, kw_only=True):
             severity="warning",
             summary=f"is idle ({gpu.utilization_pct}%{power}) while {run.name} trains; it {held}",
             evidence=(f"{run.name}: {run.why}", *(f"pid {p.pid}: {p.command}" for p in gpu.processes[:3])),
-            advice="see whether its rank died or waits: run py-spy dump on its process, or read the run's log (l)",
+            advice="check whether its rank died or waits: run py-spy dump on its process, or read the run's log (l)",
             run=run.name,
         )  # fmt: skip
 

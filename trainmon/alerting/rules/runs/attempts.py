@@ -276,7 +276,7 @@ class Restarted(RunRule, frozen=True, kw_only=True):
             f"{run.name} restarted {ago(now - found.at)} ago: {found.what}{found.detail}"
             f"{_reached(before, run, found.at)}",
             evidence=(*tail(run, 3), *((f"the attempt before: {against}",) if against is not None else ())),
-            advice="see why it ended before: Enter on the run (key 1) lists its attempts, key 4 is its log",
+            advice="see why the previous attempt ended: Enter on the run (key 1) lists its attempts, key 4 is its log",
             since=self.first_reported(state, run, found.at, now, 30.0, found.is_reported_by),
             event=True,
             fires_at_once=True,
@@ -288,7 +288,7 @@ def _reached(before: Attempt | None, run: Run, at: Instant) -> str:
     if run.progress.step is not None and (run.progress.at or 0.0) <= at:
         return f"; the last known progress was {where(run.progress)}"
     step = None if before is None else before.last_step
-    return "" if step is None else f"; the attempt before reached step {step:,}"
+    return "" if step is None else f"; the previous attempt reached step {step:,}"
 
 
 BETWEEN: Seconds = 2.0
@@ -323,7 +323,7 @@ def _by_its_job(queue: Queue, now: Instant) -> Restart | None:
     ended_at = None if last is None or not has_begun(last) else last.ends_at or last.gone_at or now
     was_requeued = bool(job.restarts) and (ended_at or 0.0) < (job.submitted_at or 0.0)  # a requeue submits it anew
     if last is not None and ended_at is not None and ended_at <= job.started_at + 60.0 and not was_requeued:
-        return Restart(job.started_at, f"now job {job.id}", f"; before, {how_it_ended(last, now)}")
+        return Restart(job.started_at, f"now job {job.id}", f"; previous {how_it_ended(last, now)}")
     requeued = f"job {job.id} was requeued, for the {ordinal(job.restarts or 0)} time"
     return Restart(job.started_at, requeued) if job.restarts else None
 

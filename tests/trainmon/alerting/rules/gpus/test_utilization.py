@@ -155,7 +155,7 @@ def test_a_run_between_steps_has_idle_gpus_for_a_reason_and_nothing_is_over_by_i
     finding = only(scene.found(UNUSED))
     scene.after(120.0).well("n2").say("n1", samples(scene.now, utilization_pct=0))
     assert scene.found(UNUSED) == {}
-    assert (scene.why_unknown(UNUSED, finding) or "").startswith("llm: step 1,003 2m ago")
+    assert (scene.why_unknown(UNUSED, finding) or "").startswith("llm: step 1,003, 2m ago")
 
 
 def test_a_save_in_between_does_not_resolve_an_idle_gpu_and_the_end_of_its_run_does() -> None:

@@ -270,12 +270,12 @@ def test_a_job_that_takes_over_is_a_restart_and_names_how_the_last_ended() -> No
     assert finding is not None
     assert (finding.severity, finding.event, finding.since) == ("info", True, NOW - 300)
     assert finding.summary == (
-        "llm restarted 5m ago: now job 89; before, job 88: exited with code 1, 7m ago; "
+        "llm restarted 5m ago: now job 89; previous job 88: exited with code 1, 6m ago; "
         "the last known progress was step 12,880"
     )
     later = found(Restarted(), state(*queue))
     assert later is not None
-    assert later.summary.endswith("exited with code 1, 7m ago"), "its progress may be that of the new job"
+    assert later.summary.endswith("exited with code 1, 6m ago"), "its progress may be that of the new job"
     assert found(Restarted(), state(*queue), NOW + 900) is None
     assert why_unknown(Restarted(), without(state(*queue), SLURM), alert(finding), NOW) == f"{SLURM}: no answer in 10s"
 
@@ -302,7 +302,7 @@ def test_two_restarts_within_seconds_are_two_events_and_one_that_is_read_again_i
 
 @pytest.mark.parametrize(
     ("earlier_ended_at", "how"),
-    [(NOW - 4_000, "job 89 was requeued, for the 1st time"), (NOW - 200, "now job 89; before, job 88: exited")],
+    [(NOW - 4_000, "job 89 was requeued, for the 1st time"), (NOW - 200, "now job 89; previous job 88: exited")],
 )
 def test_a_job_that_was_requeued_after_an_earlier_one_had_ended_did_not_take_over_from_that(
     earlier_ended_at: float, how: str
