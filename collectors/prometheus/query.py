@@ -314,8 +314,7 @@ def short_name(node: str) -> str:
 
 
 def chunks(nodes: Sequence[str]) -> Iterator[Sequence[str]]:
-    for start in range(0, len(nodes), NODES_AT_ONCE):
-        yield nodes[start : start + NODES_AT_ONCE]
+    yield from (nodes[start : start + NODES_AT_ONCE] for start in range(0, len(nodes), NODES_AT_ONCE))
 
 
 def selector(exporter: Exporter, names: Iterable[str], match: str, *more: str) -> str:

@@ -201,8 +201,7 @@ def _evidence(one: Explanation) -> Iterator[PageRow]:
     attempt, end, is_over = one.attempt, one.attempt.end, one.attempt.reported_end is not None
     if end is None:
         yield PageRow("", AWAITED + "." if is_over else "The attempt is still running.", "dim")
-    for fact in one.facts:
-        yield PageRow("fact", fact, "warn")
+    yield from (PageRow("fact", fact, "warn") for fact in one.facts)
     if end is None:
         if not is_over and attempt.outlook is not None and attempt.outlook.cause is not None:
             yield PageRow("if it ends", f"{attempt.outlook.cause.cause}: {attempt.outlook.cause.advice}")
@@ -220,8 +219,7 @@ def _evidence(one: Explanation) -> Iterator[PageRow]:
             yield PageRow("…", "", "dim")
         before = line.line
         yield PageRow(f"{'>' if line.is_evidence else ' '}{line.line}", line.text, "log")
-    for place in evidence_places(attempt):
-        yield PageRow("rank", str(place), link=("node", place.link))
+    yield from (PageRow("rank", str(place), link=("node", place.link)) for place in evidence_places(attempt))
     if not one.context:
         yield PageRow("", "No line of its log is recorded.", "dim")
     elif not any(line.is_evidence for line in one.context):
@@ -383,8 +381,7 @@ def _evals(one: Explanation) -> Iterator[PageRow]:
         yield PageRow("", describe(result), "dim")
         if result.missing:
             yield PageRow("", f"not recorded: {', '.join(result.missing)}", "warn")
-    for name, version in one.attempt.evaluators.items():
-        yield PageRow(name, f"version {version}")
+    yield from (PageRow(name, f"version {version}") for name, version in one.attempt.evaluators.items())
     if not one.evals and not one.attempt.evaluators:
         yield PageRow("", "No evaluator is known.", "dim")
 

@@ -51,8 +51,7 @@ def lines(plan: Plan) -> Iterator[str]:
     """The whole plan: what would be done, then what is refused."""
     if plan.choices:
         yield "Several switches are armed; choose one with --switch:"
-        for path, description in plan.choices:
-            yield _safe(f"  --switch {path}   {description}")
+        yield from (_safe(f"  --switch {path}   {description}") for path, description in plan.choices)
     for number, action in enumerate(plan.actions):
         if number:
             yield ""
@@ -94,8 +93,7 @@ def plan_row(plan: Plan) -> dict[str, Any]:
 
 def _action(action: Action) -> Iterator[str]:
     yield _safe(action.title)
-    for warning in action.warnings:
-        yield _safe(f"  {WARN} {say(warning, 'command')}")
+    yield from (_safe(f"  {WARN} {say(warning, 'command')}") for warning in action.warnings)
     facts = list(action.facts)
     match action.operation:
         case CreateFile(text=text):
@@ -106,8 +104,7 @@ def _action(action: Action) -> Iterator[str]:
     facts += [("first", f"the end of {log} is copied to the ledger") for log in kept]
     facts += [("" if number else "then", say(text, "command")) for number, text in enumerate(action.consequences)]
     width = max((cell_width(label) for label, _ in facts), default=0)
-    for label, text in facts:
-        yield _safe(f"  {label}{' ' * (width - cell_width(label))}  {text}")
+    yield from (_safe(f"  {label}{' ' * (width - cell_width(label))}  {text}") for label, text in facts)
 
 
 def _safe(text: str) -> str:
