@@ -310,10 +310,6 @@ FINISHED_AT_MOST = 50_000
 """How many are kept that were sent or given up."""
 
 
-LEVEL = "state = ?, attempts = ?, next_at = ?, sent_at = ?, words = ?, changed_at = ?"
-"""The columns that change."""
-
-
 def write_rows(connection: sqlite3.Connection, rows: Iterable[Notification], at: Instant) -> frozenset[Address]:
     """Write what is owed, and how far each of it is. A notice is at most once in the outbox of one channel: what nobody
     has tried yet is left as the ledger has it. Return what is done already by the ledger, though it is owed here."""
@@ -322,7 +318,10 @@ def write_rows(connection: sqlite3.Connection, rows: Iterable[Notification], at:
         notice, words = one.notice, one.answer and storable(one.answer)
         level = (one.state, one.attempts, one.next_at or at, one.sent_at, words, at)
         is_new = one.state == "waiting" and not one.attempts
-        query = f"UPDATE outbox SET {LEVEL} WHERE key = ? AND channel = ? AND state NOT IN ('sent', 'merged')"
+        query = (
+            "UPDATE outbox SET state = ?, attempts = ?, next_at = ?, sent_at = ?, words = ?, changed_at = ? "
+            "WHERE key = ? AND channel = ? AND state NOT IN ('sent', 'merged')"
+        )
         if not is_new and connection.execute(query, (*level, *one.address)).rowcount:
             continue
         # Also if it is not new: the ledger may lack it, if its file was removed or replaced by a copy. Not OR IGNORE:
