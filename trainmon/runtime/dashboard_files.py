@@ -102,7 +102,7 @@ class ConfigFile(Background):
 
     def _refuse(self, problems: str) -> None:
         self._program.trouble(f"config refused: {problems.splitlines()[0]}")
-        self._tell(REFUSED, f"{problems}\nCorrect it: it is read again when you save it.", "warning")
+        self._tell(REFUSED, f"Correct it: it is read again when you save it.\n{problems}", "warning")
 
 
 # ---- keeps what the dashboard shows in a file, so that its next start can tell what has changed since ----------------

@@ -214,7 +214,7 @@ def sender_text(leader: Leadership, now: Instant) -> Span:
 def sender(state: State) -> Span:
     """The sender of a State. Without a channel the leader sends nothing."""
     found = sender_text(state.leadership, state.at)
-    if has_no_channel(state) and not found.style:
+    if has_no_channel(state) and found.style != "crit":
         return Span("no channel", "warn" if urgent_counts(state) else "")
     return found
 

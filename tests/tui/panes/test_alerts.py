@@ -235,6 +235,9 @@ def test_the_header_names_the_leader_and_shows_that_its_loop_runs() -> None:
     assert sender_flag(with_alerts(leadership=Leadership())).text == "  alerts: not sent"
     assert sender_flag(msgspec.structs.replace(at_ease(), channels={})) == ("  alerts: no channel", "")
     assert sender_flag(msgspec.structs.replace(alarmed(), channels={})) == ("  alerts: no channel", "warn")
+    troubled = msgspec.structs.replace(at_ease().leadership, problem="config refused: trainmon.toml: …")
+    silent = msgspec.structs.replace(at_ease(), channels={}, leadership=troubled)
+    assert sender_flag(silent) == ("  alerts: no channel", ""), "nothing is sent from here, whatever the config"
     assert sender_text(Leadership(holder="daemon", where="bastion", at=NOW - 9.0), NOW).text == "bastion 5s ok"
     assert sender_text(Leadership(holder="other", where="pid 4711", at=NOW - 2.0), NOW).text == "pid 4711 0s ok"
 

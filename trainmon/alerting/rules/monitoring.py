@@ -323,7 +323,7 @@ class ConfigNotLoaded(MonitorRule, frozen=True, kw_only=True):
                 rule=self.name,
                 subject="self",
                 severity="info" if state.is_dashboard else "warning",
-                summary=f"the old config stays in use: {clean(state.config)}",
+                summary=f"{clean(state.config)}; the old one stays in use",
                 advice=f"repair the config{again}; trainmon-tui check shows all its mistakes",
             )
 
