@@ -297,7 +297,8 @@ def _guess(facts: CauseFacts, signs: Signs, found: Found | None) -> Classificati
     if found is not None and found.rule.cause != "unknown":
         return _answer(facts, signs, found.rule.cause, found.strength == 2 and not _is_doubtful(found, signs), found)
     is_at_end = bool(signs.progress) and OF_PART.search(signs.lines[-1].text) is None
-    if is_at_end and not _has_failed(facts) and _is_complete(facts, signs):
+    has_failed = _has_failed(facts) or facts.wandb_state == "failed"
+    if is_at_end and not has_failed and _is_complete(facts, signs):
         return _answer(facts, signs, "completed", False, Found(signs.progress[-1], RULE["completed"], "", 0))
     return _answer(facts, signs, "unknown", False, found, fact or _failure(facts))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import takewhile
 from statistics import median
@@ -32,7 +32,6 @@ from trainmon.analysis.wandb import counts
 from trainmon.lib import Instant, Seconds, ago, clean, duration, scrub
 from trainmon.model import (
     LOG_MARK,
-    Action,
     Attempt,
     AttemptEnd,
     Classification,
@@ -311,33 +310,29 @@ def how_it_ended(job: Job, now: Instant, cause: str | None = None) -> str:
 
 def who_stopped(run: Run, job: Job, actions: Mapping[str, Record], now: Instant) -> Stop | None:
     """That a person ended it, and who: an armed kill switch, an action of ours, or a cancelled job."""
-    ended = job.ends_at or job.gone_at or now
-    was_armed = was_killed(run, actions, job.started_at or 0.0, ended)
-    if was_armed and run.kill is not None and run.kill.exists:
-        return Stop(f"the kill switch has been armed{since(run, now)}")
-    by_us = requested_by(actions, ended, lambda one: one.job == job.key or (one.verb == "kill" and one.run == run.name))
-    if was_armed or by_us is not None:
-        return Stop(by_us or "its kill switch ended it")
-    if job.state != "CANCELLED":
-        return None
+    by = ended_by(run, job.key, actions, job.started_at or 0.0, job.ends_at or job.gone_at or now, now)
+    if by is not None or job.state != "CANCELLED":
+        return None if by is None else Stop(by)
     return Stop(f"cancelled by {job.cancelled_by}") if job.cancelled_by else SOMEBODY
 
 
-def requested_by(actions: Mapping[str, Record], ended: Instant, is_meant: Callable[[Action], bool]) -> str | None:
-    """Who requested the end, and by which action of ours: the newest one shortly before it."""
-    done = (
-        one
+def ended_by(
+    run: Run, job: str | None, actions: Mapping[str, Record], began: Instant, ended: Instant, now: Instant
+) -> str | None:
+    """Who ended what ran meanwhile: by an armed kill switch, or by the newest action of ours shortly before the end. If
+    it has a job, only a cancellation of that one counts."""
+    ours = (
+        f"{one.action.who} requested it: {one.action.title}"
         for one in reversed(tuple(actions.values()))
-        if one.action.verb in ("kill", "cancel") and one.status == "done" and is_meant(one.action)
-    )
-    return next(
-        (
-            f"{one.action.who} requested it: {one.action.title}"
-            for one in done
-            if one.done_at is not None and explains(one.done_at, ended)
-        ),
-        None,
-    )
+        if one.action.verb in ("kill", "cancel") and one.status == "done"
+        and one.done_at is not None and explains(one.done_at, ended)
+        and (one.action.run == run.name if job is None or one.action.verb == "kill" else one.action.job == job)
+    )  # fmt: skip
+    by_us = next(ours, None)
+    if run.kill is None or not was_killed(run, actions, began, ended):
+        return by_us
+    is_armed = f"the kill switch has been armed{since(run, now)}"
+    return is_armed if run.kill.exists else by_us or "its kill switch ended it"
 
 
 def was_killed(run: Run, actions: Mapping[str, Record], began: Instant, ended: Instant) -> bool:

@@ -32,14 +32,13 @@ from trainmon.analysis.runs.no_steps import (
     after_its_attempt,
     after_its_log,
     after_its_process,
+    ended_by,
     is_unread,
     last_line_at,
     not_finished,
-    requested_by,
     short_of_time,
     silent,
     since,
-    steps_on_under_it,
     stopped_or_silent,
     unread,
     weighed,
@@ -90,6 +89,10 @@ def judge(run: Run, context: RunContext, now: Instant) -> Judgement:
     last = context.last_attempts.get(run.name)
     if last is not None and survivor(run, (last,), now) is not None:
         judged = judged.also(f"; {survivor_text(last, now)}")
+    if judged.verdict == "dead" and last is not None and last.job_id is None:
+        who = stopped_by(run, context.actions, now)
+        if who is not None:
+            return stopped(Stop(who), judged.why)
     is_ended = judged.verdict in ENDED and not is_running(run, context.jobs, context.sources)
     stop = run.memory.stopped_by
     if not is_ended or stop is None or run.memory.stopped != position(run, context):
@@ -350,11 +353,9 @@ def _unread(run: Run, file: WandbFile, host: Source | None, now: Instant) -> str
 
 def stopped_by(run: Run, actions: Mapping[str, Record], now: Instant) -> str | None:
     """Who ended a run that W&B no longer receives: by an armed kill switch, or by an action of ours."""
-    if run.kill is not None and run.kill.exists and not steps_on_under_it(run):
-        return f"the kill switch has been armed{since(run, now)}"
     last = None if run.wandb is None else run.wandb.current
-    ended = now if last is None or last.heartbeat_at is None else last.heartbeat_at
-    return requested_by(actions, ended, lambda action: action.run == run.name)
+    began, ended = (None, None) if last is None else (last.created_at, last.heartbeat_at)
+    return ended_by(run, None, actions, began or 0.0, ended or now, now)
 
 
 def weigh(run: Run, judged: Judgement, context: RunContext, job: Job | None, now: Instant) -> Judgement:

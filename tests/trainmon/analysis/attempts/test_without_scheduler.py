@@ -24,6 +24,7 @@ from trainmon.model import (
     WandbRun,
     WandbSpec,
 )
+from trainmon.model.probe_wire import SwitchSample, SwitchSamples
 
 PLAIN = replace(SPEC, job=None, log="/fsx/*.out", nodes=("n1",))
 WANDB = replace(PLAIN, wandb=WandbSpec(project="t/p", group="g"))
@@ -353,3 +354,29 @@ def test_an_attempt_never_starts_after_its_first_step_or_after_it_was_seen(more:
     assert one.started_at is not None
     assert BEGIN + 100 <= one.started_at <= min(one.seen_at, one.first_step_at or one.seen_at)
     assert [each.is_open for each in story.at(170).say().attempts] == [False, True]
+
+
+def test_a_run_without_a_scheduler_whose_trainer_took_the_kill_switch_is_stopped_as_its_attempt_says() -> None:
+    story = Story(replace(WANDB, log=None, kill_switch="/fsx/kill"), slurm=False)
+    polled = Source(name="wandb:llm", kind="wandb", cluster="prod", phase="up", period=5_000.0)
+    for at, state, armed in (
+        (100, "running", None),
+        (190, "running", 188.0),
+        (196, "running", None),
+        (900, "failed", None),
+    ):
+        story.at(at).say(SourceChanged(replace(polled, answered_at=story.now)))
+        switch = SwitchSample("/fsx/kill", exists=armed is not None, mtime=armed and BEGIN + armed)
+        story.say(NodeReading("login1", "prod", story.now, SwitchSamples(1, story.now, (switch,))))
+        story.wandb(at, wandb_run("a", state, 5, min(at, 198), min(at, 198)))
+    run = story.state.runs["llm"]
+    assert run.why == "its kill switch ended it; W&B reports that a failed at step 198"
+    assert story.attempt.cause is not None
+    assert (run.verdict, story.attempt.cause.cause) == ("stopped", "kill-switch")
+
+
+def test_a_run_that_failed_at_its_target_by_wandb_has_not_completed() -> None:
+    story = Story(replace(WANDB, target_step=20), slurm=False).wandb(10, wandb_run("a", "running", 5, 9, 0))
+    story.steps(20, 18, 19, 20).wandb(60, wandb_run("a", "failed", 5, 40, 20)).at(120).say()
+    assert story.attempt.cause is not None
+    assert not story.attempt.has_completed
