@@ -25,7 +25,7 @@ from tui.charts.axes import (
 )
 from tui.charts.curves import NOTHING, Column, Columns, Copies, Copy, Frame, Read
 from tui.charts.render import Chart, CurveLine, CurveRole, frame_of, picture, side_by_side, signs
-from tui.charts.values import change, labels, number, reading, title
+from tui.charts.values import change, labels, number, title
 from tui.style import Span
 
 # ---- the view of charts ----------------------------------------------------------------------------------------------
@@ -388,9 +388,10 @@ class Charts:
             unknown = "not read yet" if key in self.names else "nothing was logged under this name"
             note = "nothing in this window" if known else unknown
         restarts, saves, moments = self.marks(by_time=view.by_time)
+        last = copy.values[-1] if len(copy) else None
         values, style = self._under_cursor(key, view, curves), f"curve{self.colours.get(self.paths[0], 0)}"
         chart = Chart(
-            title=title(name, reading(copy), change(copy), note, cell.width, values, style), frame=frame, y=y, log=log,
+            title=title(name, last, change(copy), note, cell.width, values, style), frame=frame, y=y, log=log,
             curves=curves, cursor=view.cursor, is_cut=view.settled,
             x_ticks=x_ticks(x, cell.width, by_time=view.by_time),
             y_ticks=ticks(y, max(2, cell.height // TICK_HEIGHT), log=log), restarts=restarts, saves=saves,

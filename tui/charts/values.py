@@ -115,11 +115,6 @@ class Change(NamedTuple):
     steps: int
 
 
-def reading(copy: Copy) -> float | None:
-    """The latest value."""
-    return copy.values[-1] if len(copy) else None
-
-
 def change(copy: Copy) -> Change | None:
     """The change over 100 steps: over fewer if there are not as many, over more if the metric is logged less often."""
     if len(copy) < 2:
@@ -202,7 +197,7 @@ def rows(charted: Sequence[tuple[str, Copy]], summary: Mapping[str, float | str]
     for key, copy in charted:
         value = latest.pop(key, None)
         changed = signed(change(copy))
-        made.append(value_row(key, names[key], reading(copy) if len(copy) else value, changed, style=""))
+        made.append(value_row(key, names[key], copy.values[-1] if len(copy) else value, changed, style=""))
     return made + [value_row(key, names[key], value, "", style="dim") for key, value in sorted(latest.items())]
 
 
