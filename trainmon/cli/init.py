@@ -409,6 +409,8 @@ def write_config(
         click.echo(written, nl=False)
         return 0
     _write(output, written, force)
+    if hosts and not login:
+        click.echo("files such as logs are read on this machine; if they are not here: --login HOST", err=True)
     click.echo(f"wrote {output}; next: trainmon-tui check{'' if output.name == str(output) else f' --config {output}'}")
     if problem := why_not_trusted(output, output.stat(), os.getuid()):
         why, fix = problem

@@ -193,14 +193,14 @@ def _nodes(settings: Settings) -> Iterator[str]:
                 repeated.setdefault(owner[host], []).append(host)
             owner.setdefault(host, number)
         for first, found in repeated.items():
-            where = "" if first == number else f" in [[cluster]] #{first} ({clusters[first - 1].name})"
             if HERE in found:
                 what = 'set "login", because this machine is'
             elif len(found) == 1:
                 what = f"node {quoted(found[0])} is"
             else:
                 what = f"nodes {listed([quoted(node) for node in found], most=3)} are"
-            yield f"[[cluster]] #{number} ({cluster.name}): {what} already listed{where}"
+            before = f"[[cluster]] #{first} ({clusters[first - 1].name})"
+            yield f"[[cluster]] #{number} ({cluster.name}): {what} already listed in {before}"
 
 
 def _runs(settings: Settings) -> Iterator[str]:

@@ -54,7 +54,7 @@ def default_settings(hosts: Sequence[str] = ()) -> Settings:
     Slurm is queried on the host with the name of a login host; without one, on this machine if it has Slurm's commands,
     else on the first host."""
     disks = (DiskSettings(path="/", on="nodes"), DiskSettings(path="/dev/shm", on="nodes"))
-    nodes = tuple(_from_command_line(hosts))
+    nodes = _from_command_line(hosts)
     login = login_of(nodes) or (None if shutil.which("squeue") else next(iter(nodes), None))
     cluster = ClusterSettings(login=login, nodes=nodes) if nodes else ImplicitCluster()
     return Settings(clusters=(cluster,), disks=disks)
@@ -71,7 +71,7 @@ def select_hosts(settings: Settings, hosts: Sequence[str]) -> Settings:
     Raises:
         ConfigError: when the config does not have one of the nodes.
     """
-    wanted = _from_command_line(hosts)
+    wanted = dict.fromkeys(_from_command_line(hosts))
     known = [node for cluster in settings.clusters for node in watched_nodes(cluster)]
     unknown = [host for host in wanted if host not in known]
     if unknown:
@@ -90,10 +90,10 @@ def select_hosts(settings: Settings, hosts: Sequence[str]) -> Settings:
     return msgspec.structs.replace(settings, clusters=clusters, runs=runs)
 
 
-def _from_command_line(hosts: Sequence[str]) -> dict[str, None]:
+def _from_command_line(hosts: Sequence[str]) -> tuple[str, ...]:
     """The hosts of Slurm host lists, each once, in order."""
     try:
-        return dict.fromkeys(expand_hosts(hosts))
+        return expand_hosts(hosts)
     except InvalidValue as wrong:
         raise ConfigError([f"the command line {wrong}"]) from wrong
 

@@ -334,12 +334,12 @@ SLURM_FORM = 'write it like "gpu-[001-032]"'
 
 
 def expand_hosts(lists: Iterable[str]) -> tuple[str, ...]:
-    """The hosts of Slurm host lists, in the order given: `me@gpu-[1-2]` is me@gpu-1 and me@gpu-2.
+    """The hosts of Slurm host lists, each once, in the order given: `me@gpu-[1-2]` is me@gpu-1 and me@gpu-2.
 
     Raises:
         InvalidValue: when a list is malformed or names too many hosts.
     """
-    hosts = [host for text in lists for host in _expand(text)]
+    hosts = dict.fromkeys(host for text in lists for host in _expand(text))
     if len(hosts) > MAX_HOSTS:
         raise InvalidValue(f"names {len(hosts)} hosts; the maximum is {MAX_HOSTS}")
     return tuple(hosts)

@@ -28,6 +28,14 @@ def test_what_it_writes_loads_and_is_private(tmp_path: Path) -> None:
     assert (cluster.login, cluster.nodes) == ("login1", ("gpu-001", "gpu-002", "gpu-003", "gpu-004"))
 
 
+def test_a_node_that_is_named_twice_is_one_and_without_a_login_host_it_says_how_to_give_one(tmp_path: Path) -> None:
+    done = trainmon("init", "gpu-1", "gpu-[1-3]", cwd=tmp_path, HOME=str(tmp_path))
+    said = "files such as logs are read on this machine; if they are not here: --login HOST\n"
+    assert (done.returncode, done.stderr) == (0, said)
+    cluster = config.load(tmp_path / "trainmon.toml").clusters[0]
+    assert (cluster.login, cluster.nodes) == (None, ("gpu-1", "gpu-2", "gpu-3"))
+
+
 def test_every_comment_is_a_setting_that_loads(tmp_path: Path) -> None:
     file = tmp_path / "t.toml"
     file.write_text(re.sub(r"(?m)^# (?=\[|\w+ = )", "", config_text("main", "login1", ["gpu-[001-004]"], FoundFacts())))
@@ -101,6 +109,7 @@ def test_a_directory_that_others_can_write_is_reported_at_once(tmp_path: Path) -
     tmp_path.chmod(0o777)
     done = trainmon("init", "gpu-001", cwd=tmp_path, HOME=str(tmp_path))
     assert done.stderr == (
+        "files such as logs are read on this machine; if they are not here: --login HOST\n"
         "trainmon-tui: it will not be read from here: other users can write to its directory\ntry: chmod go-w .\n"
     )
 

@@ -255,10 +255,6 @@ ONE_MISTAKE = {
         '[[cluster]]\nname = "p"\nnodes = ["a"]\n[[cluster]]\nname = "p"\nnodes = ["b"]\n',
         '[[cluster]] #2 (p): the name "p" is already used by [[cluster]] #1',
     ),
-    "node-twice-in-a-cluster": (
-        '[cluster]\nname = "p"\nnodes = ["n[1-2]", "n2"]\n',
-        '[[cluster]] #1 (p): node "n2" is already listed',
-    ),
     "nodes-in-two-clusters": (
         '[[cluster]]\nname = "p"\nnodes = ["n[1-9]"]\n[[cluster]]\nname = "q"\nnodes = ["n[1-5]"]\n',
         '[[cluster]] #2 (q): nodes "n1", "n2", "n3" and 2 more are already listed in [[cluster]] #1 (p)',

@@ -56,6 +56,10 @@ def test_any_text_as_a_host_list_is_hosts_or_a_sentence(text: str) -> None:
     assert words or all(re.fullmatch(r"[\w:@][\w.:@-]*", host) for host in hosts)  # type: ignore[attr-defined]
 
 
+def test_a_node_in_two_host_lists_is_one_node() -> None:
+    assert expand_hosts(["gpu-1", "gpu-[1-3]", "gpu-2"]) == ("gpu-1", "gpu-2", "gpu-3")
+
+
 def test_shares_are_read() -> None:
     assert (parse_share("80%"), parse_share("99.5 %")) == (0.8, 0.995)
 
