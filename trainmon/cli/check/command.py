@@ -231,12 +231,13 @@ def channel_rows(settings: Settings, *, test: bool) -> Iterator[Row]:
 def _sender_rows(sender: Sender, *, test: bool) -> Iterator[Row]:
     name, about = sender.health.name, ", ".join(filter(None, (sender.health.type, sender.health.target)))
     try:
-        if isinstance(sender, CHECKED):
-            sender.check(TIMEOUT)
         if test:
             answer = sender.send(render([test_notice(name, time.time())], time.time()), TIMEOUT).answer
-            about += f": accepted the test{f' ({answer})' if answer else ''}"
-        yield Row("ok", "channel", name, about)
+            yield Row("ok", "channel", name, f"{about}: accepted the test{f' ({answer})' if answer else ''}")
+        if isinstance(sender, CHECKED):
+            sender.check(TIMEOUT)
+        if not test:
+            yield Row("ok", "channel", name, about)
     except TrainmonError as error:
         usual = "fix its [[notify]] in the config"
         fix = error.hint or (usual if isinstance(error, Broken) else "try again; the failure may be temporary")

@@ -94,6 +94,19 @@ def test_a_server_that_is_no_alertmanager_is_found_without_a_test(
     assert wrong.fix == "fix its [[notify]] in the config"
 
 
+def test_a_reply_topic_that_cannot_be_read_is_named_beside_the_test_which_is_sent_all_the_same(
+    tmp_path: Path,
+) -> None:
+    with NtfyServer.start(users={"ana": "hunter2"}, open_topics=("a-topic-of-chance-0b1c2d",)) as ntfy:
+        rows = [row for row in channel_rows(settings(tmp_path, phone(ntfy)), test=True) if row.what == "phone"]
+        (message,) = ntfy.messages
+    about = f"ntfy, 127.0.0.1:{ntfy.port}/***"
+    assert [(row.mark, row.text.partition(": 403")[0]) for row in rows] == [
+        ("ok", f"{about}: accepted the test ({message.id})"),
+        ("bad", f"{about}: its reply topic (of the button Acknowledge) cannot be read"),
+    ]
+
+
 def test_one_that_refuses_or_dies_says_so_and_the_others_are_reported(
     tmp_path: Path, ntfy: NtfyServer, other: Receiver
 ) -> None:
