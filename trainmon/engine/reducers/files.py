@@ -128,7 +128,8 @@ def logged(
     """The run with the new lines of its log, and the points of the curves that they show."""
     log = run.log or Log(host=event.node)
     grown = tuple(cleaned(line) for line in chunk.lines)
-    if log.resync or log.host != event.node or _is_repeated(log, chunk):
+    is_repeated = log.resync or log.host != event.node or _is_repeated(log, chunk)
+    if is_repeated:
         grown = new_lines(log.lines, grown)
     mark = () if chunk.restarted is None or log.at is None else (RESTARTED[chunk.restarted],)
     lines = (*log.lines, *mark, *grown)
@@ -143,7 +144,8 @@ def logged(
     if is_same_file and chunk.seen and log.at is not None and log.checked_at is not None:
         pause_s = max(pause_s, log.checked_at - log.at)  # no line had come when it was last read
     first_at = log.first_at if began_at is not None else None
-    elapsed = None if log.checked_at is None else event.received_at - log.checked_at
+    is_backlog = is_repeated or not is_same_file or log.checked_at is None  # nobody saw how fast it was written
+    elapsed = 0.0 if is_backlog else event.received_at - (log.checked_at or 0.0)
     first = log.first + len(log.lines) + len(mark)
     ahead = chunk.t - event.received_at
     others = tuple(OtherLog(one.path, min(event.received_at, one.written_at - ahead)) for one in chunk.others)

@@ -245,6 +245,18 @@ def test_a_reader_that_starts_anew_repeats_no_line() -> None:
     assert log.lines == ("a", "b", "c", "d", "d")
 
 
+def test_the_rate_of_a_log_is_of_lines_that_came_while_it_was_watched() -> None:
+    state = folded(RunsChanged((RUN,)), reading_of(chunk(path=None, error="no file matches")))
+    rates = []
+    for lines, at in (("a", "b", "c"), 1000.1), (("b", "c"), 1000.2), (("d",), 1002.2), ((), 1032.2):
+        if lines == ("b", "c"):
+            state = folded(reading_of(Hello(1, at, "n1"), at=at), state=state)
+        state = folded(reading_of(chunk(*lines, mtime=1000.0), at=at), state=state)
+        log = state.runs["llm"].log
+        rates.append(log and log.lines_per_s)
+    assert rates == [None, None, 0.5, 0.0]
+
+
 def test_unseen_lines_are_those_after_the_last_two_known() -> None:
     assert new_lines(("a", "b"), ("a", "b", "c")) == ("c",)
     assert new_lines(("a", "b"), ("b", "c")) == ("c",)
