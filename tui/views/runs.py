@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from posixpath import dirname
 
-from trainmon.analysis.attempts import LOOK_LABELS, RankPlace, leading, place_of
+from trainmon.analysis.attempts import LOOK_LABELS, RankPlace, hidden_ranks, leading, place_of
 from trainmon.analysis.checkpoints import steps_at_risk
 from trainmon.analysis.gpus import unread
 from trainmon.analysis.log_formats import LEARNED, summary
@@ -28,7 +28,6 @@ from trainmon.lib import (
     spans_text,
 )
 from trainmon.model import (
-    Attempt,
     Checkpoint,
     Checkpoints,
     Evals,
@@ -146,17 +145,6 @@ def rank_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
         link = Link("node", RankPlace("", name, str((*shared, *(gpu for gpu, _ in gpus), "")[0])).link)
         yield linked_fact("", link, f"{name}: {spans_text(ranges(sorted(own)))}", width, Span(odd, "warn"))
     yield from more_fact(len(nodes) - NODES_SHOWN, width)
-
-
-def hidden_ranks(attempt: Attempt | None, state: State) -> str:
-    """`ranks of 4 of 32 processes are known: the others belong to another user`, of those on the GPUs of its nodes."""
-    nodes = [state.nodes.get(name) for name in (() if attempt is None else attempt.nodes)]
-    read = [(node, node.ranks) for node in nodes if node is not None and node.ranks is not None]
-    known = {(node.name, pid) for node, ranks in read for one in ranks.r for pid in (one.pid, *one.workers)}
-    held = {(node.name, one.pid): one.user not in (ranks.user, None) and ranks.user != "root"
-            for node, ranks in read for gpu in node.gpus for one in gpu.processes}  # fmt: skip
-    count = f"ranks of {len(known & held.keys())} of {len(held)} processes are known"
-    return f"{count}: the others belong to another user" if any(held[key] for key in held.keys() - known) else ""
 
 
 def numbers(run: Run, now: Instant, width: int) -> Iterator[Line]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainmon.actions.planning.context import PlanContext, RowPlan, action
-from trainmon.analysis.attempts import rank_processes
+from trainmon.analysis.attempts import rank_processes, why_no_ranks
 from trainmon.lib import counted, group_by, listed, ranges, spans_text
 from trainmon.model import RankWay, ReadStacks
 
@@ -28,10 +28,7 @@ def stacks(context: PlanContext) -> RowPlan:
     """
     run = context.run
     if run is None or not rank_processes(run, context.state):
-        raise context.refused(
-            f"it is not known which processes are the ranks of {context.name}",
-            "the page of the run in the dashboard shows why",
-        )
+        raise context.refused(why_no_ranks(context.name, context.state))
     if run.name in context.readback.errors:
         raise context.refused(context.readback.errors[run.name])
     found = context.readback.stacks.get(run.name)

@@ -2,7 +2,7 @@
 
 from trainmon.analysis.attempts.ending import OUTLIVES, ending_directories, with_outlived, with_tail
 from trainmon.analysis.attempts.fold import ORDER, SAME_START, is_same_start, merged, named_as, values_of
-from trainmon.analysis.attempts.observed import rank_processes, silence, unrecorded
+from trainmon.analysis.attempts.observed import hidden_ranks, rank_processes, silence, unrecorded, why_no_ranks
 from trainmon.analysis.attempts.provenance import (
     by_same_origin,
     changed_settings,
@@ -61,6 +61,7 @@ __all__ = [
     "files_to_read",
     "has_same_config",
     "has_same_settings",
+    "hidden_ranks",
     "is_same_start",
     "last_looks",
     "leading",
@@ -83,6 +84,7 @@ __all__ = [
     "unwatched_since",
     "values_of",
     "why_missing",
+    "why_no_ranks",
     "with_accounted",
     "with_file",
     "with_outlived",

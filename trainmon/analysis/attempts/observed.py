@@ -33,7 +33,7 @@ from trainmon.analysis.log_formats import report, written
 from trainmon.analysis.runs import has_begun, is_of_task, last_attempts, our_time
 from trainmon.analysis.wandb import client_file
 from trainmon.analysis.wandb.active_run import ENDED
-from trainmon.lib import DAY, Instant, Seconds, clean, elapsed, group_by, scrub
+from trainmon.lib import DAY, Instant, Seconds, clean, elapsed, group_by, listed, scrub
 from trainmon.model import (
     OVER,
     Attempt,
@@ -166,6 +166,37 @@ def rank_processes(run: Run, state: State) -> dict[str, dict[int, RankProcess]]:
         of_node = (one for one in ranks_of_job(node, jobs, since) if one.rank in known.nodes[node.name])
         found[node.name] = {one.rank: one for one in of_node if one.launcher == known.launcher}
     return found
+
+
+def hidden_ranks(attempt: Attempt | None, state: State) -> str:
+    """`ranks of 4 of 32 processes are known: the others belong to another user`, of those on the GPUs of its nodes."""
+    nodes = [state.nodes.get(name) for name in (() if attempt is None else attempt.nodes)]
+    read = [(node, node.ranks) for node in nodes if node is not None and node.ranks is not None]
+    known = {(node.name, pid) for node, ranks in read for one in ranks.r for pid in (one.pid, *one.workers)}
+    held = {(node.name, one.pid): one.user not in (ranks.user, None) and ranks.user != "root"
+            for node, ranks in read for gpu in node.gpus for one in gpu.processes}  # fmt: skip
+    count = f"ranks of {len(known & held.keys())} of {len(held)} processes are known"
+    return f"{count}: the others belong to another user" if any(held[key] for key in held.keys() - known) else ""
+
+
+def why_no_ranks(name: str, state: State) -> str:
+    """Why it is not known which processes are the ranks of a run."""
+    attempt = last_attempts(state.attempts.values()).get(name)
+    nodes = () if attempt is None else attempt.nodes
+    ranks = {name: node.ranks.r for name, node in state.nodes.items() if name in nodes and node.ranks is not None}
+    unread = [name for name in nodes if name not in ranks]
+    where = f"on {listed(unread or nodes, most=3)}"
+    if not nodes:
+        why = "its nodes are not known"
+    elif unread:
+        why = f"the processes {where} are not read"
+    elif hidden := hidden_ranks(attempt, state):
+        why = hidden
+    elif any(ranks.values()):
+        why = f"which of the ranks {where} are its own is not certain"
+    else:
+        why = f"no process {where} has the number of a rank in its environment"
+    return f"it is not known which processes are the ranks of {name}: {why}"
 
 
 def with_log(seen: Attempt, run: Run, state: State) -> tuple[Attempt, tuple[str, ...]]:

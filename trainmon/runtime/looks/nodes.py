@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from trainmon.analysis.attempts import rank_processes
+from trainmon.analysis.attempts import rank_processes, why_no_ranks
 from trainmon.analysis.attempts.looks.activity import FACTS, Activity, Frame, Sample, activities, judged, standing
 from trainmon.analysis.runs import last_attempts
 from trainmon.lib import (
@@ -183,10 +183,7 @@ def ranks_of(name: str, state: State) -> tuple[RankMap, dict[str, dict[int, Rank
     attempt, run = last_attempts(state.attempts.values()).get(name), state.runs.get(name)
     processes = {} if run is None else rank_processes(run, state)
     if attempt is None or attempt.ranks is None or not any(processes.values()):
-        raise CommandFailed(
-            f"it is not known which processes are the ranks of {name}",
-            hint="the page of the run in the dashboard shows why",
-        )
+        raise CommandFailed(why_no_ranks(name, state))
     return attempt.ranks, {node: own for node, own in processes.items() if own}
 
 

@@ -219,7 +219,7 @@ def test_the_menu_of_a_run_says_what_may_be_done_and_why_not() -> None:
     reasons = {verb: offer.refusal.why for verb, offer in menu.items() if offer.refusal is not None}
     assert reasons == {
         "unkill": "no switch is armed", "release": "no job of llm is held",
-        "stacks": "it is not known which processes are the ranks of llm",
+        "stacks": "it is not known which processes are the ranks of llm: its nodes are not known",
     }  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from tests.trainmon.actions.cluster import NOW, RUNNING, node, only, planned, readback, refused, state
@@ -85,4 +87,21 @@ def test_it_is_refused_with_the_reasons_where_nobody_can_be_asked() -> None:
 def test_it_is_offered_only_for_runs_whose_ranks_are_known() -> None:
     offers = {one.verb: one.refusal for one in offered(known(), [("run", "llm")], NOW)}
     assert offers["stacks"] is None
-    assert refused(plan(of=state())).why == "it is not known which processes are the ranks of llm"
+
+
+def test_where_the_ranks_are_not_known_it_says_why() -> None:
+    def why(ranks: RankProcesses | None, **of_attempt: Any) -> str:
+        attempt = Attempt(attempt_id="a", run_id="llm", cluster="prod", job_id="88_3", **of_attempt)
+        nodes = {"n1": replace(node("n1"), ranks=ranks)}
+        found = refused(plan(of=state(RUNNING, nodes=nodes, attempts={"a": attempt})))
+        assert found.hint == ""
+        return found.why.removeprefix("it is not known which processes are the ranks of llm: ")
+
+    assert why(None) == "its nodes are not known"
+    assert why(None, nodes=("n1", "n9")) == "the processes on n1, n9 are not read"
+    none, one = (
+        RankProcesses(1, NOW, ranks, user="ana")
+        for ranks in ((), (RankProcess(100, 50.0, (), "torchrun", 0, 8, 0, 91),))
+    )
+    assert why(none, nodes=("n1",)) == "no process on n1 has the number of a rank in its environment"
+    assert why(one, nodes=("n1",)) == "which of the ranks on n1 are its own is not certain"
