@@ -33,12 +33,19 @@ for n in range(40):
 TEXT = """b'{"a0": {"f1": 1}, "a11": {"f7": 2}}'"""
 
 
-def race(decode: str) -> int:
-    return subprocess.run([sys.executable, "-c", RACE.replace("DECODE", decode)], timeout=60, check=False).returncode
+def race(decode: str, imported: str = "") -> int:
+    code = f"{imported}\n{RACE.replace('DECODE', decode)}"
+    return subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode
 
 
 def test_threads_that_decode_a_type_for_the_first_time_at_once_all_get_it() -> None:
     assert race(f"decoder(outer).decode({TEXT})") == 0
+
+
+def test_threads_that_look_at_ranks_for_the_first_time_at_once_all_get_their_answers() -> None:
+    imported = "from trainmon.runtime.looks.nodes import by_rank"
+    answers = """{"n1": [{"a0": {"f1": 1}, "a11": {"f7": 2}}]}"""
+    assert race(f"by_rank({answers}, {{'n1': [0]}}, list[outer])", imported) == 0
 
 
 def test_a_thread_that_fails_is_noticed() -> None:

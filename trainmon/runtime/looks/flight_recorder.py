@@ -17,6 +17,7 @@ from trainmon.analysis.attempts.looks.flight_recorder import (
 )
 from trainmon.analysis.runs import last_attempts, skew_of
 from trainmon.lib import CommandFailed, Instant, Seconds, TrainmonError, counted
+from trainmon.lib.threads import decoder
 from trainmon.model import LookReply, LookSource, RankLook, State
 from trainmon.runtime.looks.nodes import Request
 
@@ -74,6 +75,7 @@ class FlightRecorder:
             for node in nodes
         }
         dumps, unread, others = dict[int, RankDump](), dict[int, str](), rivals(attempt, state, since)
+        decoder(RankDump)  # other runs are looked at on other threads
         for node, answer in request.nodes.ask_each(asked, "flight_recorder", READ_FOR + SLACK).items():
             try:
                 own, places = msgspec.convert(answer, Answer, str_keys=True)

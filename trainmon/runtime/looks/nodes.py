@@ -33,6 +33,7 @@ from trainmon.lib import (
     group_by,
     last_line,
 )
+from trainmon.lib.threads import decoder
 from trainmon.model import SILENT, RankLook, RankMap, RankProcess, RankWay, Run, RunLooked, State, verdict_text
 from trainmon.runtime.looks.on_node.run import BEGIN
 from trainmon.transport.shell import Shell
@@ -192,6 +193,7 @@ def by_rank(
 ) -> tuple[list[Row], list[str]]:
     """What all nodes have answered, and which of them have not, with the reason."""
     found, unread = list[Row](), list[str]()
+    decoder(rows)  # other runs are looked at on other threads
     for node, answer in answers.items():
         try:
             if isinstance(answer, TrainmonError):
