@@ -211,9 +211,7 @@ def _unread(context: PlanContext, run: Run) -> tuple[Sentence, ...]:
 
 def _has_no_reader(context: PlanContext) -> bool:
     """Whether no job of the run runs, for certain. While Slurm does not answer, or without Slurm, that is not known."""
-    source = context.slurm
-    has_answered = source is not None and source.health in ("ok", "late") and source.answered_at is not None
-    return context.running_job is None and (bool(context.jobs) or has_answered)
+    return context.running_job is None and (bool(context.jobs) or not context.is_silent)
 
 
 def _reader(context: PlanContext) -> Expected:

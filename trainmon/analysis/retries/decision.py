@@ -457,10 +457,10 @@ def obstacle(run: Run, last: Attempt, decision: RetryDecision, state: State) -> 
         return "it has no Slurm job"
     if run.spec.script is not None or may_requeue(job):
         return None
-    is_there = job is not None and job.gone_at is None
-    is_batch = job is None or job.batch is not False
-    why = "was submitted with --no-requeue" if is_batch else "is not a batch job"
-    why = why if is_there else "is no longer known to Slurm"
+    if job is None or job.gone_at is not None:
+        why = "is no longer known to Slurm"
+    else:
+        why = "is not a batch job" if job.batch is False else "was submitted with --no-requeue"
     return f"job {last.job_id} {why}, and its [[run]] has no script"
 
 

@@ -346,14 +346,14 @@ def was_killed(run: Run, actions: Mapping[str, Record], began: Instant, ended: I
     known = (min(at, ended) for at in done if at is not None and began <= at and explains(at, ended))
     taken_at = switch.taken_at
     seen = switch.armed_at or began if switch.exists else switch.was_armed_at if (taken_at or 0.0) >= began else None
-    times = (seen, *known)
-    armed_at = next((max(at, began) for at in times if at is not None and at <= ended + ARMED_BEFORE), None)
+    times = (max(at, began) for at in (seen, *known) if at is not None and at <= ended + ARMED_BEFORE)
+    armed_at = next(times, None)
     if armed_at is None or steps_on_under_it(run, armed_at, ended):
         return False
     if switch.exists or taken_at is None or not armed_at <= taken_at < ended:
         return True
-    is_withdrawn = was_withdrawn(run, actions, "kill")
-    return not is_withdrawn and min(run.progress.at or 0.0, ended) <= taken_at + ARMED_BEFORE
+    obeyed = min(run.progress.at or 0.0, ended) <= taken_at + ARMED_BEFORE
+    return obeyed and not was_withdrawn(run, actions, "kill")
 
 
 def explains(done_at: Instant, ended: Instant) -> bool:

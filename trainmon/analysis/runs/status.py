@@ -89,10 +89,9 @@ def judge(run: Run, context: RunContext, now: Instant) -> Judgement:
     last = context.last_attempts.get(run.name)
     if last is not None and survivor(run, (last,), now) is not None:
         judged = judged.also(f"; {survivor_text(last, now)}")
-    if judged.verdict == "dead" and last is not None and last.job_id is None:
-        who = stopped_by(run, context.actions, now)
-        if who is not None:
-            return stopped(Stop(who), judged.why)
+    is_dead = judged.verdict == "dead" and last is not None and last.job_id is None
+    if is_dead and (who := stopped_by(run, context.actions, now)) is not None:
+        return stopped(Stop(who), judged.why)
     is_ended = judged.verdict in ENDED and not is_running(run, context.jobs, context.sources)
     stop = run.memory.stopped_by
     if not is_ended or stop is None or run.memory.stopped != position(run, context):

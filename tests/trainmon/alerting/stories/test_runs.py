@@ -24,6 +24,7 @@ from trainmon.model import (
     Process,
     RankLook,
     Record,
+    RetryPolicy,
     Route,
     RunLooked,
     RunsChanged,
@@ -345,6 +346,18 @@ def test_an_end_by_the_kill_switch_is_one_for_the_verdict_the_alert_and_the_atte
         assert attempt.cause is not None
         assert (story.state.runs["llm"].verdict, attempt.cause.cause) == ("stopped", "kill-switch")
         assert story.alert("run-stopped").is_firing, "and nothing is sent"
+
+
+def test_no_retry_is_suggested_of_a_run_that_a_person_stopped_whatever_its_log_shows() -> None:
+    with Training(phone("info")) as story:
+        story.hear(RunsChanged((replace(SPEC, retry=RetryPolicy(auto_requeue="suggest")),))).live(100)
+        for line in ("Traceback (most recent call last):", "OSError: [Errno 5] Input/output error: '/fsx/data'"):
+            story._write(line, story.clock.wall)
+        story.end("CANCELLED", cancelled_by="ann").live(300)
+        (attempt,) = story.state.attempts.values()
+        assert attempt.cause is not None
+        assert attempt.cause.cause == "storage-io"
+        assert [one.rule for one in story.expect("fire", "run:llm").alerts] == ["run-stopped"]
 
 
 def test_a_restart_of_ours_forgets_neither_who_stopped_a_run_nor_that_one_is_dead() -> None:

@@ -87,7 +87,7 @@ class AutoRequeued(AttemptRule, frozen=True, kw_only=True):
             return
         record = automatic(state, ended) if mode == "on" else None
         at = ended.end.at if record is None else record.done_at or record.settled_at or now
-        if now - at > self.new_for:
+        if now - at > self.new_for or (record is None and run.verdict == "stopped"):
             return
         decision = decide(ended, state.attempts.values(), run.spec.retry, state.node_records)
         if decision is None or decision.cause in ENDED_ON_PURPOSE or (record is None and ended is not attempts[-1]):
