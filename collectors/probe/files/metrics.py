@@ -205,7 +205,8 @@ class Follower:
         path, rank, _, home = best
         of_run = {one[0] for one in found if one[1] == rank and one[3] == home}
         is_one = FORMATS[rank][2] is not EventFile
-        chosen = [path] if is_one else sorted(of_run, key=lambda path: order(path, home))[-self.open_at_most :]
+        most = max(self.open_at_most, len(current))  # what is open stays open when other runs come
+        chosen = [path] if is_one else sorted(of_run, key=lambda path: order(path, home))[-most:]
         if current and current <= set(chosen):
             for path in set(chosen) - current:
                 self._add(path)

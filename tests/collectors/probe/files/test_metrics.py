@@ -401,6 +401,20 @@ def test_many_runs_with_many_files_leave_open_files_to_the_rest_of_the_probe(tmp
     assert len([*Path("/proc/self/fd").iterdir()]) == before
 
 
+def test_a_run_is_not_read_anew_because_others_come(tmp_path: Path):
+    for number in range(20):
+        write_events(tmp_path / "0" / f"events.out.tfevents.{number:02}.host", event(number, scalar("loss", 1.0)))
+    wanted = [{"id": str(run), "directory": str(tmp_path / str(run))} for run in range(30)]
+    clock, files = ManualClock(), set()
+    section = MetricFiles({"wandb": wanted[:1]}, clock)
+    for known in (1, 30):
+        section.configure({"wandb": wanted[:known]})
+        clock.at += 60.0
+        files |= {line["file"] for line in dict(section.operations(slow=True))["wandb:0"]()}
+    section.configure({})
+    assert len(files) == 1
+
+
 def test_long_names_and_many_files_do_not_grow_the_probe(tmp_path: Path):
     for number in range(30):
         tags = scalar("loss", 1.0), scalar(f"{number}" * 5_000, 1.0)
