@@ -360,6 +360,19 @@ def test_no_retry_is_suggested_of_a_run_that_a_person_stopped_whatever_its_log_s
         assert [one.rule for one in story.expect("fire", "run:llm").alerts] == ["run-stopped"]
 
 
+def test_no_alert_asks_for_another_job_while_a_trainer_that_outlived_its_job_writes() -> None:
+    with Training() as story:
+        story.live(200).end("NODE_FAIL")
+        story.trains, story.use, story.power = True, 98, 650.0
+        story.live(500)
+        advice = {one.rule: one.advice for one in story.state.alerts.values() if one.is_open}
+        assert advice["not-scheduled"].startswith(
+            "end the trainer of job 88 first: it still writes to the checkpoints; "
+        )
+        assert advice["second-trainer"].startswith("end its processes on gpu-001, gpu-002 before the run starts again")
+        story.expected |= {one.key for one in story.new()}
+
+
 def test_a_restart_of_ours_forgets_neither_who_stopped_a_run_nor_that_one_is_dead() -> None:
     with Training() as story:
         story.live(600)

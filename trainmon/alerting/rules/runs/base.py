@@ -190,7 +190,9 @@ def how_to_cancel(run: Run) -> str:
 
 
 def how_to_queue(state: State, run: Run) -> str:
-    """How to queue another job of a run."""
+    """How to queue another job of a run, or whose trainer must end first: two would write to the same checkpoints."""
+    if (writer := next(writers(run, state, run.jobs), None)) is not None:
+        return f"end the trainer of job {writer[0]} first: it still writes to the checkpoints"
     if run.spec.script is not None:
         return f"N queues another: trainmon-tui queue {run.name}"
     commands = (state.jobs[key].command for key in run.jobs if key in state.jobs)
@@ -219,8 +221,8 @@ def _disarms(run: Run) -> str:
 def how_to_restart(state: State, run: Run) -> str:
     """Whether another attempt of a run that has ended helps, and how to start it: by what was decided."""
     attempts = state.attempts.values()
-    if (writer := next(writers(run, state, run.jobs), None)) is not None:
-        return f"end the trainer of job {writer[0]} first: it still writes to the checkpoints"
+    if any(writers(run, state, run.jobs)):
+        return how_to_queue(state, run)
     last = last_attempts(one for one in attempts if one.run_id == run.name).get(run.name)
     decision = None if last is None else decide(last, attempts, run.spec.retry, state.node_records)
     if decision is None:
