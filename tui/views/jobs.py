@@ -11,7 +11,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from trainmon.analysis.nodes import Spares, spares
-from trainmon.analysis.runs import cause_of, needed_to_save
+from trainmon.analysis.runs import STILL, cause_of, needed_to_save
 from trainmon.lib import (
     Instant,
     Seconds,
@@ -248,9 +248,9 @@ CODES = {
 }  # fmt: skip
 """Slurm's short codes (squeue(1), JOB STATE CODES)."""
 
-FAILED = frozenset({"BOOT_FAIL", "FAILED", "LAUNCH_FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "RECONFIG_FAIL", "TIMEOUT"})
-STILL = frozenset({"STOPPED", "SUSPENDED"})
-"""States in which a job keeps its nodes and does nothing."""
+FAILED = frozenset({
+    "BOOT_FAIL", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "RECONFIG_FAIL", "TIMEOUT",
+})  # fmt: skip
 
 HOLDS = {"JobHeldUser": "dim", "JobHeldAdmin": "warn"}
 """Reasons of held jobs, with their styles. A hold by the user is no alarm."""

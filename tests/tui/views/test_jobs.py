@@ -145,6 +145,7 @@ def test_the_run_of_a_job_is_named_where_its_name_is_another() -> None:
         (job("1", "PENDING", reason="JobHeldAdmin"),
          "held by an administrator; only an administrator can release it", "warn"),
         (job("1", "FAILED", exit_code="1:0"), "exited with code 1, 2h ago", "crit"),
+        (job("1", "DEADLINE"), "it reached its deadline, 2h ago", "crit"),
         (job("1", "CANCELLED", cancelled_by="ana"), "cancelled by ana, 2h ago", "dim"),
         (job("1", gone_at=NOW - 600.0), "gone from the queue 10m ago; was RUNNING", "warn"),
         (job("1", "SUSPENDED"), "suspended, on gpu-[001-004]", "warn"),

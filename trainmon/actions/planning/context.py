@@ -299,10 +299,10 @@ class PlanContext:
             raise self.refused(error, NO_ANSWER_HINT)
         if source is None or source.health == "off":
             raise self.refused(f"cluster {self.cluster} has no Slurm")
-        if job is None:
-            raise self.refused(f"no job of {self.name} is known", "look at the queue (pane 7)")
         if source.health == "down" or source.answered_at is None:
             raise self.refused(source.error or "no data from Slurm yet", NO_ANSWER_HINT)
+        if job is None:
+            raise self.refused(f"no job of {self.name} is known", "look at the queue (pane 7)")
         if job.gone_at is not None:
             raise self.refused(f"job {job.id} is no longer in the queue (since {self.ago(job.gone_at)})")
         return job
@@ -333,9 +333,7 @@ class PlanContext:
         Raises:
             Refused: when it is not.
         """
-        source = self.slurm
-        is_unknown = self.cluster in self.readback.errors or source is None or source.health in ("off", "down")
-        if job is not None or is_unknown:
+        if job is not None or self.cluster in self.readback.errors or self.is_silent:
             self.check_job(job or self.job)
 
 

@@ -161,14 +161,13 @@ def decide(
 def _is_certain(attempt: Attempt, found: Classification) -> bool:
     """Whether its cause is certain. A preemption needs a fact of the scheduler or the cloud: a trainer may call
     each SIGTERM a preemption, and a person may have sent it."""
-    state = "" if attempt.end is None else _slurm_state(attempt.end)
     is_told = attempt.preempted_at is not None or any(one.line is None for one in found.evidence)
     is_proven = found.cause != "unknown" and (found.cause != "preempted" or is_told)
-    return state in BY_SLURM or (found.confidence == "high" and is_proven)
+    return _slurm_state(attempt.end) in BY_SLURM or (found.confidence == "high" and is_proven)
 
 
-def _slurm_state(end: AttemptEnd) -> str:
-    return (end.scheduler_state or "").partition(" ")[0]
+def _slurm_state(end: AttemptEnd | None) -> str:
+    return "" if end is None else (end.scheduler_state or "").partition(" ")[0]
 
 
 def with_decisions(

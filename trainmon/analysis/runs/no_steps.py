@@ -341,8 +341,11 @@ def was_killed(run: Run, actions: Mapping[str, Record], began: Instant, ended: I
     switch = run.kill
     if switch is None:
         return False
-    ours = (one for one in actions.values() if (one.action.verb, one.action.run) == ("kill", run.name))
-    done = (one.done_at for one in ours if one.status == "done")  # a trainer may remove it before it is seen
+    done = (  # a trainer may remove it before it is seen
+        one.done_at
+        for one in actions.values()
+        if (one.action.verb, one.action.run, one.status) == ("kill", run.name, "done")
+    )
     known = (min(at, ended) for at in done if at is not None and began <= at and explains(at, ended))
     taken_at = switch.taken_at
     seen = switch.armed_at or began if switch.exists else switch.was_armed_at if (taken_at or 0.0) >= began else None

@@ -97,6 +97,10 @@ def test_a_count_that_is_none_is_refused() -> None:
 def test_the_queue_must_be_known() -> None:
     one = refused(planned("queue", of=state(DONE), seen=readback(errors={"prod": "login: squeue: no answer"})))
     assert one.why == "login: squeue: no answer"
+    known = state(DONE)
+    unpolled = {"slurm:prod": replace(known.sources["slurm:prod"], answered_at=None)}
+    one = refused(planned("queue", of=replace(known, sources={**known.sources, **unpolled}, jobs={}), seen=readback()))
+    assert one.why == "no data from Slurm yet"
 
 
 def test_nasty_paths_are_one_argument_each() -> None:
