@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from trainmon.analysis.last_seen import SETTLES_WITHIN, disk_key, seen_run
-from trainmon.lib import DAY, Instant, Seconds, clean, counted, say, size
+from trainmon.lib import DAY, Instant, Seconds, ago, clean, counted, say, size
 from trainmon.model import (
     OVER,
     Alert,
@@ -21,7 +21,7 @@ from trainmon.model import (
     State,
     verdict_text,
 )
-from tui.style import Line, Link, Linked, Span, age, count, duration, percent, sentence, wall_clock
+from tui.style import Line, Link, Linked, Span, count, duration, percent, sentence, wall_clock
 from tui.views.alerts import ONLY_SHOWS, SIGNS, TROUBLED, is_muted
 from tui.views.runs import WORST_FIRST, reached, verdict_style
 
@@ -362,7 +362,7 @@ def change_lines(
         yield from sentence("The dashboard has not been open before with this config.", width)
         return
     when = f"{clock_text(seen.at, state.at)} {wall_clock(seen.at):%Z}"
-    text = f"The dashboard was last used at {when}, {age(state.at - seen.at)} ago."
+    text = f"The dashboard was last used at {when}, {ago(state.at - seen.at)} ago."
     yield from sentence(text if changes else f"{text} Nothing changed.", width)
     for kind, title in TITLES.items():
         own = [change for change in changes if (change.what if change.what in ("alert", "disk") else "run") == kind]
