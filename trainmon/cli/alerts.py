@@ -13,6 +13,7 @@ from typing import Any
 import click
 import msgspec
 
+from trainmon.alerting.pipeline.routing import quiet_because
 from trainmon.alerting.rules import RULES, Rule
 from trainmon.cli.terminal import plain, print_json, print_lines, table
 from trainmon.config import (
@@ -164,7 +165,8 @@ def _cells(alert: Alert, age: str) -> tuple[str, ...]:
     phase = f"{alert.phase}, {alert.data}" if alert.data != "ok" else alert.phase
     acknowledged = f" (acknowledged by {alert.acknowledged_by})" if alert.acknowledged_by else ""
     delivery = "; ".join(f"{made.channel} {made.state} {_clock(made.at)}" for made in alert.delivery)
-    return alert.id, alert.severity, phase + acknowledged, age, alert.rule, alert.summary, delivery
+    shown = delivery or quiet_because(alert) or ""
+    return alert.id, alert.severity, phase + acknowledged, age, alert.rule, alert.summary, shown
 
 
 def _clock(at: Instant | None) -> str:

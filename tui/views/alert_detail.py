@@ -185,7 +185,8 @@ def why_not_sent(alert: Alert, state: State) -> str:
         (alert.inhibited_by is not None, "not sent: another alert inhibits it and is sent instead"),
         (is_muted(alert, state.at), "not sent: muted"),
         (state.leadership.holder == "nobody", "not sent"),
-        (alert.notified_at is None, "not sent: no channel is set up for such alerts"),
+        (alert.flapping, "not sent: it flaps; the next notification comes when it is stable"),
+        (alert.notified_at is None, "not sent: it waits for its group, or no channel is set up for such alerts"),
     )
     queued_for = "" if alert.notified_at is None else calm_age(max(0.0, state.at - alert.notified_at))
     otherwise = f"queued {queued_for} ago; no channel has answered yet"

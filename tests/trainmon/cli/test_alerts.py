@@ -67,6 +67,11 @@ def test_people_read_who_watches_what_is_wrong_and_what_fires() -> None:
     assert "abcdefgh  critical  firing  1m   gpu-lost  GPU 1 is lost" in text
 
 
+def test_people_read_why_what_fires_was_not_sent() -> None:
+    (row,) = (line for line in lines(known(replace(LOST, flapping=True)), NOW) if line.startswith("abcdefgh"))
+    assert row.endswith("GPU 1 is lost  flapping")
+
+
 def test_people_read_how_much_of_its_daily_budget_a_channel_has_used() -> None:
     phone = Channel(name="phone", type="ntfy", state="ok", sent_at=NOW - 5, sent_in_day=141, per_day=200)
     text = "\n".join(lines(replace(known(LOST), channels=(phone,)), NOW))

@@ -25,7 +25,7 @@ from trainmon.lib import cell_width
 from trainmon.model import Alert, Leadership, State
 from tui.panes.alerts import alert_sentence
 from tui.panes.header import header, sender_flag, strip_lines
-from tui.style import HEADING, Linked
+from tui.style import HEADING, Line, Linked
 from tui.views.alert_detail import alert_lines, alerts_of, choices, parse_duration, silences_of
 from tui.views.alerts import (
     ALERT_FIELDS,
@@ -282,7 +282,11 @@ def test_runs_nodes_and_disks_with_an_alert_are_marked_with_the_worst() -> None:
 
 def detail(name: str) -> str:
     lines = alert_lines(name, alarmed(), 100)
-    return "\n".join("".join(s.text for s in (one.spans if isinstance(one, Linked) else one)) for one in lines)
+    return "\n".join(map(row, lines))
+
+
+def row(line: Line | Linked) -> str:
+    return "".join(span.text for span in (line.spans if isinstance(line, Linked) else line))
 
 
 def test_its_screen_says_what_to_do_who_was_notified_and_the_source() -> None:
@@ -302,7 +306,7 @@ def test_the_evidence_of_an_alert_that_is_over_has_its_time() -> None:
         for name, one in state.alerts.items()
     }
     lines = alert_lines("aaaa0001", msgspec.structs.replace(state, alerts=over), 100)
-    shown = ["".join(s.text for s in (one.spans if isinstance(one, Linked) else one)) for one in lines]
+    shown = [row(one) for one in lines]
     assert [line for line in shown if line.startswith("evidence")] == ["evidence, 2026-09-21 14:03 UTC, 10m ago"]
     assert "\nevidence\n" in detail("aaaa0001")
 
@@ -313,6 +317,11 @@ def test_its_screen_says_why_nobody_was_notified() -> None:
     assert "not sent: muted" in detail("aaaa0005")
     assert "for 43m more: being mended" in detail("aaaa0005")
     assert "not sent: still pending" in detail("aaaa0008")
+    unsent = msgspec.structs.replace(alarmed().alerts["aaaa0001"], notified_at=None, delivery=())
+    for flapping, why in ((True, "it flaps; the next notification comes when it is stable"), (False, "it waits for ")):
+        state = msgspec.structs.replace(alarmed(), alerts={"one": msgspec.structs.replace(unsent, flapping=flapping)})
+        lines = [row(one) for one in alert_lines("one", state, 100)]
+        assert any(f"not sent: {why}" in line for line in lines)
     assert "inhibits    → gpu-lost" in detail("aaaa0007")
     assert "Alert gone is not known." in detail("gone")
 

@@ -26,8 +26,6 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     data: bytes = b""
     draw: Callable[[Seconds], bytes] | None = None
     """Makes the contents within a number of seconds. A channel that can sends the message before its files."""
-    missing: str = ""
-    """Why there is no such file: a line of the message in its place."""
 
     def read(self, within: Seconds) -> bytes:
         """The contents; empty when they could not be made."""
@@ -256,6 +254,7 @@ def _title(entries: Sequence[Entry], plain: Sequence[Notice], notices: Sequence[
         label = PREFIXES.get(first.notices[-1].kind, "") + ("CODE RED" if is_red else alert.severity.upper())
         if first.is_over and not first.is_follow_up:  # the title of the first message, which some channels sort by
             label = "RESOLVED" if _is_well(alert) else printable(alert.ended or "").upper()
+            label = "FLAPPING" if first.notices[-1].kind == "flapping" else label
         title, end = f"{label} {name_of(alert)}", (f" and {more:,} more" if more else "") + late
     # How many more there are, and how late it is, is never cut.
     return shorten(title, TITLE_CELLS - len(end)) + end

@@ -314,6 +314,10 @@ PAUSES: tuple[Seconds, ...] = (5.0, 15.0, 60.0, 300.0)
 CRITICAL_PAUSE: Seconds = 60.0
 """A critical alert waits at most this long for its group."""
 
+AGAIN_PAUSE: Seconds = 180.0
+"""So long if all that waits fired before, within 20 minutes: a storm of one subject rings every three minutes. A run
+that hangs, continues and hangs again needs longer than this."""
+
 NEWS_WITHIN: Seconds = 5.0
 """The first critical alert of a subject waits at most this long, and only if its group was notified just before; in a
 burst, if anything was."""
@@ -461,8 +465,10 @@ def _ready_time(
     before, last = paces.get(name, ()), _last(name, paces)
     if ready - last < QUIET:
         pause = PAUSES[min(len(before), len(PAUSES)) - 1]
-        is_critical = kind in NEW_ALERTS and any(one.alert.severity == "critical" for one in members)
-        ready = max(ready, last + (min(pause, CRITICAL_PAUSE) if is_critical else pause))
+        critical = [one.alert for one in members if kind in NEW_ALERTS and one.alert.severity == "critical"]
+        if critical:
+            pause = min(pause, AGAIN_PAUSE if all(one.flaps for one in critical) else CRITICAL_PAUSE)
+        ready = max(ready, last + pause)
     is_held = kind in NEW_ALERTS and not goes_along and _is_burst(NEW, paces, max(ready, now))
     return max(ready, _last(NEW, paces) + BURST_PAUSE) if is_held else ready
 

@@ -59,6 +59,12 @@ def test_the_title_says_why_it_is_sent_again(kind: str, title: str) -> None:
     assert message(notice(kind=kind, reason="not acknowledged for 4h")).title == title
 
 
+def test_that_it_flaps_is_not_called_resolved_though_it_is_over_now() -> None:
+    flaps = msgspec.structs.replace(over(alert()), kind="flapping")
+    assert message(flaps).title == "FLAPPING video-2b: run-dead"
+    assert message(flaps, over(alert())).title == "RESOLVED video-2b: run-dead"
+
+
 def test_eight_gpus_of_a_node_are_one_message_that_one_button_acknowledges() -> None:
     gpus = [
         alert(id=f"gpu{i}", rule="gpu-hot", subject=f"gpu:gpu-001/{i}", severity="warning", token=f"{TOKEN}{i}")

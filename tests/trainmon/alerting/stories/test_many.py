@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -329,6 +330,19 @@ def test_each_death_wakes_somebody_however_often_it_comes_and_a_mild_one_may_fla
             story.expect(kind, RUN)
         assert story.expect("fire", RUN).severity == "critical"
         story.at(900).well().at(905).expect("resolve", RUN)
+
+
+def test_a_storm_of_what_may_not_flap_rings_every_three_minutes_and_what_stays_is_reported() -> None:
+    with Story(rule("gpu-lost", may_flap=False), phone("warning")) as story:
+        story.at(5)
+        for _ in range(40):
+            story.wrong("gpu-lost", gpus(1)[0], sources=()).at(story.elapsed + 10).well().at(story.elapsed + 65)
+        story.wrong("gpu-lost", gpus(1)[0], sources=()).at(story.elapsed + 185)
+        assert story.alert("gpu-lost").notified_as == "critical"
+        told = [notice.at for notice in story.new() if notice.kind == "fire"]
+        assert all(later - one <= 80 for one, later in pairwise(told[:4])), "the first four at once"
+        assert all(180 <= later - one <= 260 for one, later in pairwise(told[3:]))
+        story.expected |= {notice.key for notice in story.new()}
 
 
 def test_a_mild_one_that_flaps_and_gets_worse_is_reported_at_once() -> None:

@@ -231,6 +231,24 @@ def test_a_run_that_dies_again_and_again_is_code_red_each_time_and_at_the_last_a
         story.expected |= {notice.key for notice in story.new()}
 
 
+@pytest.mark.parametrize(
+    ("name", "use", "power"), [("run-stalled", 40, 300.0), ("data-stall", 1, 90.0), ("run-hung", 100, 140.0)]
+)
+def test_a_run_that_hangs_again_and_again_is_code_red_each_time_at_once(name: str, use: int, power: float) -> None:
+    with Training(phone("critical")) as story:
+        story.hear(RunsChanged((replace(SPEC, stall_after=60.0),))).live(600)
+        for _ in range(8):
+            story.trains, story.use, story.power = False, use, power
+            story.live(story.elapsed + 130)
+            (alert,) = story.expect("fire", "run:llm", reason="fired").alerts
+            assert (alert.rule, alert.severity) == (name, "critical")
+            story.trains, story.use, story.power = True, 98, 650.0
+            story.live(story.elapsed + 72)
+        story.live(story.elapsed + 700)
+        assert story.alert(name).phase == "resolved"
+        story.expected |= {notice.key for notice in story.new()}
+
+
 def test_what_may_be_an_evaluation_is_a_warning_and_a_hang_that_follows_is_code_red() -> None:
     with Training() as story:
         story.live(600)

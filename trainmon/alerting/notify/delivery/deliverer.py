@@ -438,10 +438,7 @@ class Deliverer:
         if self._attach is None or batch.is_summary or batch.is_brief:
             return message
         try:
-            files = self._attach(message.notices)
-            body = "\n".join([message.body, *(one.missing for one in files if one.missing)])
-            found = (one for one in files if not one.missing)
-            return replace(message, body=body, attachments=(*message.attachments, *found))
+            return replace(message, attachments=(*message.attachments, *self._attach(message.notices)))
         except Exception:  # a message without a picture is better than none
             log.exception("nothing could be attached")
             return message

@@ -10,7 +10,7 @@ import math
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -59,8 +59,8 @@ class PlotRenderer:
         within: Seconds = WITHIN,
         tells_why: bool = True,
     ) -> None:
-        """`cache`: the directory where the child may keep its font cache. `tells_why`: without matplotlib, the first
-        message that would have a plot says so."""
+        """`cache`: the directory where the child may keep its font cache. `tells_why`: without matplotlib, the log
+        says so once, for the first message that would have a plot."""
         self._curve = curve
         self._clock = clock or SystemClock()
         own = {} if cache is None else {"MPLCONFIGDIR": str(cache / "matplotlib")}
@@ -71,8 +71,7 @@ class PlotRenderer:
         self._drawing = threading.Lock()
         self._drawn: dict[str, tuple[Seconds, bytes]] = {}
         self._state = State()
-        self._told_by = "" if tells_why else "no message"
-        """The key of the message that said why there are no plots."""
+        self._tells_why = tells_why
 
     def observe(self, state: State) -> None:
         """Follow each new State."""
@@ -90,18 +89,11 @@ class PlotRenderer:
                 wanted |= dict.fromkeys(one.run for one in notice.alerts if one.run and one.subject.startswith("run:"))
         chosen = [runs[name] for name in wanted if name in runs][:RUNS]
         command = install_command("plots") if chosen else None
-        missing = () if command is None else self._say_why(command, notices[0].key)
+        if command is not None and self._tells_why:
+            self._tells_why = False
+            log.warning("no plots: %s (%s)", NO_PLOTS, command)
         found = ((self._loss(run) if command is None else None, self._sample(run)) for run in chosen)
-        return (*filter(None, chain.from_iterable(found)), *missing)
-
-    def _say_why(self, command: str, message: str) -> Iterator[Attachment]:
-        """Why there are no plots, for the first message that would have one, on each of its channels."""
-        why = f"{NO_PLOTS} ({command})"
-        if not self._told_by:
-            self._told_by = message
-            log.warning("no plots: %s", why)
-        if self._told_by == message:
-            yield Attachment(name="plots", media_type="image/png", missing=f"no plots: {why}")
+        return tuple(filter(None, chain.from_iterable(found)))
 
     # ---- the curve
 

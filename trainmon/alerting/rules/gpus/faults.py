@@ -267,6 +267,7 @@ class GpuMissing(GpuRule, frozen=True, kw_only=True):
     Defaults: the PCI bus, the most ever listed, and Slurm's `gres/gpu count reported lower than configured`
     """
 
+    may_flap = False
     for_: Duration = 45.0
     """How long the condition must hold before the alert fires: a driver that is being reloaded lists its GPUs one after
     another."""

@@ -395,7 +395,6 @@ class SecondTrainer(AttemptRule, frozen=True, kw_only=True):
     """
 
     reads = EVERYTHING
-    may_flap: ClassVar[bool] = False
 
     def check_attempts(self, state: State, run: Run, attempts: Sequence[Attempt], now: Instant) -> Iterator[Finding]:
         one, both = survivor(run, attempts, now), two_writers(run, state)
@@ -426,7 +425,6 @@ class RunDead(RunRule, frozen=True, kw_only=True):
     """
 
     reads = EVERYTHING
-    may_flap: ClassVar[bool] = False
 
     for_: Duration = 60.0
     """How long the condition must hold before the alert fires, if accounting may still name a person or the next job
@@ -539,7 +537,6 @@ class EndedEarly(RunRule, frozen=True, kw_only=True):
     """
 
     reads = EVERYTHING
-    may_flap: ClassVar[bool] = False
 
     def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         queue = queue_in(state, run)

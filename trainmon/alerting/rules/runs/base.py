@@ -70,6 +70,7 @@ class RunRule(Rule, frozen=True, kw_only=True):
     """A rule that checks one run after the other."""
 
     family: ClassVar[Family] = "runs"
+    may_flap: ClassVar[bool] = False
     by_age: ClassVar[bool] = False
     """Whether its findings depend on how much time has passed."""
     unknown_while: ClassVar[frozenset[str]] = UNKNOWN
