@@ -170,8 +170,8 @@ def rank_processes(run: Run, state: State) -> dict[str, dict[int, RankProcess]]:
 
 def hidden_ranks(attempt: Attempt | None, state: State) -> str:
     """`ranks of 4 of 32 processes are known: the others belong to another user`, of those on the GPUs of its nodes."""
-    nodes = [state.nodes.get(name) for name in (() if attempt is None else attempt.nodes)]
-    read = [(node, node.ranks) for node in nodes if node is not None and node.ranks is not None]
+    nodes = () if attempt is None else attempt.nodes
+    read = [(node, node.ranks) for node in state.nodes.values() if node.name in nodes and node.ranks is not None]
     known = {(node.name, pid) for node, ranks in read for one in ranks.r for pid in (one.pid, *one.workers)}
     held = {(node.name, one.pid): one.user not in (ranks.user, None) and ranks.user != "root"
             for node, ranks in read for gpu in node.gpus for one in gpu.processes}  # fmt: skip

@@ -70,6 +70,10 @@ from trainmon.model import (
 SKIPS_FOR: Seconds = 60.0
 """A loss scale that settles skips some iterations at a start; for longer than this, and ten of them, it is no start."""
 
+UNUSUAL: Seconds = 120.0
+"""After this long without a step, and many times the usual interval, the reason of a run that is not yet stalled says
+when it is."""
+
 OVERLONG = 3.0
 """After this many times its usual duration, an evaluation or a save no longer explains a silence."""
 
@@ -157,6 +161,8 @@ def _living(run: Run, context: RunContext, job: Job | None, now: Instant) -> Jud
     if judged is not None:
         return judged.also(tail)
     usual = f", usually every {duration(progress.cadence_s)}" if progress.cadence_s else ""
+    if quiet > max(UNUSUAL, PATIENCE * (progress.cadence_s or 0.0)):
+        usual += f"; stalled only after {duration(patience(run))}"
     return Judgement("healthy", f"{where(progress)}, {ago(quiet)} ago{usual}{tail}")
 
 

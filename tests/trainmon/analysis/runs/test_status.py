@@ -36,7 +36,9 @@ def test_steps_that_come_are_healthy() -> None:
 
 
 def test_a_pause_shorter_than_the_floor_is_healthy() -> None:
-    assert judge(silent(14), RunContext(), NOW).verdict == "healthy"
+    late = "step 12,880, 14m ago, usually every 4.1s; stalled only after 15m"
+    assert judge(silent(14), RunContext(), NOW) == ("healthy", late)
+    assert judge(silent(2), RunContext(), NOW).why == "step 12,880, 2m ago, usually every 4.1s"
 
 
 def test_no_step_for_longer_is_stalled_and_says_the_usual_pace() -> None:
