@@ -106,7 +106,7 @@ async def test_the_menu_of_a_row_describes_it_and_exports(home: Path) -> None:
     async with running(app, size=(120, 40)) as pilot:
         await at_rest(pilot)
         await pilot.press("x")
-        assert "export the table or chart as CSV" in await settled(pilot)
+        assert "Export the table or chart as CSV" in await settled(pilot)
         await pilot.press("G", "k", "enter")
         await at_rest(pilot)
         assert len([*(home / "Downloads").rglob("*.csv")]) == 1
