@@ -117,10 +117,11 @@ def at_its_target(run: Run, how: str) -> Judgement:
     return finished(run, what, "; W&B recorded exit code 0" if code == 0 else f"; its log ends with: {words}")
 
 
-def finished(run: Run, how: str, tail: str = "") -> Judgement:
-    """The verdict on a run that ended well at its target, as far as something else knows: if no error ends its log,
-    which a script may ignore, and its loss is a number."""
-    cause = None if run.log is None else _fatal_end(_last_lines(run.log))
+def finished(run: Run, how: str, tail: str = "", known: Classification | None = None) -> Judgement:
+    """The verdict on a run that ended well at its target, as far as something else knows: if its loss is a number, and
+    no error ended it, which a script may ignore: by the known cause, else by the end of its log."""
+    is_certain = known is not None and known.confidence == "high" and known.cause not in {"completed", *BY_A_PERSON}
+    cause = known if is_certain else None if run.log is None else _fatal_end(_last_lines(run.log))
     if cause is not None:
         return Judgement("dead", f"{how}, with an error: {cause.cause}")
     reached, loss = f"reached step {run.progress.step:,} of {run.target_step:,}", run.progress.loss
@@ -209,7 +210,7 @@ def _by_its_cause(run: Run, attempt: Attempt, end: AttemptEnd, how: str) -> Judg
     is_well = (end.exit_code == 0 and not end.signal) or end.scheduler_state == "COMPLETED"
     is_said = cause == "completed" and (end.exit_code, end.signal, end.scheduler_state) == (None, None, None)
     if (is_well or is_said) and has_reached_target(run):
-        return finished(run, how)
+        return finished(run, how, known=end.cause)
     if end.cause is not None and cause in BY_A_PERSON and end.cause.confidence == "high":
         return Judgement("stopped", how, stop=Stop(how))
     if cause != "completed":
@@ -258,14 +259,15 @@ SOMEBODY = Stop("somebody cancelled it", is_named=False)
 def without_a_job(run: Run, queue: Queue, context: RunContext, now: Instant) -> Judgement | None:
     """The verdict while no job of the run is running; None if its jobs do not show it."""
     last, waiting = queue.ended, queue.waiting
-    how = "" if last is None else how_it_ended(last, now, cause_of(last, context.last_attempts.values()))
+    known = None if last is None else _known_cause(last, context.last_attempts.values())
+    how = "" if last is None else how_it_ended(last, now, None if known is None else known.cause)
     reached = has_reached_target(run)
     lost = "" if math.isfinite(run.progress.loss or 0.0) else " with a NaN or infinite loss"
     at = (
         "" if run.progress.step is None else f", at step {run.progress.step:,}{', its target' if reached else ''}{lost}"
     )
     if reached and last is not None and last.state == "COMPLETED":
-        return finished(run, how + at, f"; job {waiting.id} is still pending" if waiting is not None else "")
+        return finished(run, how + at, f"; job {waiting.id} is still pending" if waiting is not None else "", known)
     if queue.before is not None:
         how += f"; before it, {how_it_ended(queue.before, now)}"
     if waiting is not None:
@@ -295,9 +297,14 @@ def without_a_job(run: Run, queue: Queue, context: RunContext, now: Instant) -> 
 
 def cause_of(job: Job, attempts: Iterable[Attempt]) -> str | None:
     """The cause of the end of a job's last start; None if it is not known."""
+    known = _known_cause(job, attempts)
+    return None if known is None else known.cause
+
+
+def _known_cause(job: Job, attempts: Iterable[Attempt]) -> Classification | None:
     start = (job.cluster, job.id, job.restarts or 0)
     own = (one.cause for one in attempts if (one.cluster, one.job_id, one.restart or 0) == start)
-    return next((one.cause for one in own if one is not None and one.cause != "unknown"), None)
+    return next((one for one in own if one is not None and one.cause != "unknown"), None)
 
 
 def how_it_ended(job: Job, now: Instant, cause: str | None = None) -> str:

@@ -371,5 +371,9 @@ def test_a_job_that_failed_says_its_cause_once_that_is_known() -> None:
     attempt = Attempt(attempt_id="a", run_id="llm", cluster="prod", job_id="88", end=end)
     context = RunContext(sources={SLURM.name: SLURM}, jobs={failed.key: failed}, last_attempts={"llm": attempt})
     assert judge(run(failed), context, NOW).why.startswith("no job: job 88: nccl-timeout (exit 1), 12m ago")
+    done = ended("COMPLETED", exit_code="0:0")
+    at_target = run(done, progress=replace(SILENT, step=20_000))
+    hung = judge(at_target, context._replace(jobs={done.key: done}), NOW)
+    assert (hung.verdict, hung.why.endswith(", its target, with an error: nccl-timeout")) == ("dead", True)
     again = context._replace(last_attempts={"llm": replace(attempt, restart=1)})
     assert "exited with code 1" in judge(run(failed), again, NOW).why, "of another start"
