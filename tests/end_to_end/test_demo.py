@@ -41,7 +41,7 @@ def test_every_key_does_what_it_says_and_something_goes_wrong_within_a_minute(pr
     screen.keys("\x1b")
     screen.until_gone("/gpu-003")
     screen.keys("s")
-    screen.until_shown("Sort GPUs by", "severity", "temp")
+    screen.until_shown("Sort GPUs by", "worst", "temp")
     screen.keys("j\r")
     screen.until_line("2 GPUs", "sort node")
 

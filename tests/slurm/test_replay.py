@@ -64,7 +64,7 @@ async def test_a_recorded_cluster_is_shown_again_frame_by_frame_although_its_das
     again = product.screen("replay", str(file), columns=80, rows=24)
     again.until_shown("READ-ONLY", r"replay \d\d:\d\d:\d\dZ paused ━.* p play", rf"{run.name}: healthy")
     again.keys("(((K")
-    again.until_shown(f"replay {said(player_start(file))}", "read-only: a recording")
+    again.until_shown(f"replay {said(player_start(file))}", "READ-ONLY", "this is a replay: it shows the past")
     again.leave()
 
 

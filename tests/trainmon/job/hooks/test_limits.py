@@ -48,7 +48,7 @@ def test_a_setting_that_is_not_understood_is_said_at_the_start(
 ) -> None:
     hooks = make(nan="stpo", deadline="2h", signals={"SIGTERM": "stop", "SIGUSR2": "sotp"})
     assert capfd.readouterr().err.splitlines() == [
-        f"trainmon: warning: {setting} is not understood and does not count"
+        f"trainmon: warning: {setting} is not understood and is ignored"
         for setting in ("nan=stpo", "SIGUSR2=sotp", "deadline=2h")
     ]
     assert (hooks.nan, hooks.deadline) == ("warn", None)
