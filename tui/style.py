@@ -346,7 +346,7 @@ def remarks(alert: Alert, state: State) -> list[Span]:
     texts = (
         ("pending" if alert.phase == "pending" else "", "dim"),
         (inhibited if alert.inhibited_by is not None else "", "dim"),
-        (f"muted {duration(muted_for)}" if muted_for > 0 else "", "accent"),
+        (f"muted {lib.ago(muted_for)}" if muted_for > 0 else "", "accent"),
         ("" if alert.acknowledged_by is None else clean(f"ack {alert.acknowledged_by}", 40), "accent"),
         ({"ok": "", "stale": "stale data"}.get(alert.data, "data error"), "warn"),
         ("recovering" if alert.phase == "recovering" else "", "dim"),

@@ -11,6 +11,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 import click
+from msgspec.structs import replace
 
 from trainmon.analysis.attempts import LOOK_NAMES, place_of
 from trainmon.analysis.gpus import Holder, by_user, gaps, holders, unread_nodes
@@ -20,7 +21,7 @@ from trainmon.analysis.wandb import active_run, client_file
 from trainmon.cli.terminal import print_json, print_lines, table
 from trainmon.config import ClusterSettings, Settings, load_settings, watched_nodes
 from trainmon.engine.snapshot import VERSION, encode, exit_status, plain, unanswered, verdict, worst_first
-from trainmon.lib import ConfigError, Instant, Seconds, clean, counted, listed, ranges, short_size, spans_text
+from trainmon.lib import ConfigError, Instant, Seconds, by_key, clean, counted, listed, ranges, short_size, spans_text
 from trainmon.model import (
     LATE_AFTER,
     Alert,
@@ -469,11 +470,11 @@ def print_looks(monitor: DashboardBackend, run: str, *, as_json: bool) -> int:
     attempt = last_attempts(state.attempts.values()).get(run)
     known = None if attempt is None else attempt.ranks
     if as_json:
-        ranks = None if known is None else plain(known)
         found = [as_object(one, known) for one in looks]
-        print_json({"version": VERSION, "at": state.at, "run": run, "ranks": ranks, "looks": found})
+        print_json({"version": VERSION, "at": state.at, "run": run, "ranks": known and plain(known), "looks": found})
     else:
-        print_lines(*map_lines(known), *(line for look in looks for line in look_lines(look)))
+        shown = by_key((replace(look, source="proc", at=0.0), LOOK_NAMES[look.source]) for look in looks)
+        print_lines(*map_lines(known), *(line for look, names in shown.items() for line in look_lines(look, names)))
     return 1 if any(one.ranks for one in looks) else 0 if any(one.is_answer for one in looks) else 3
 
 
@@ -501,9 +502,9 @@ def map_lines(known: RankMap | None) -> list[str]:
     return [f"{counted(known.ranks, 'rank')}, numbered by {known.launcher}", *table(("NODE", "RANKS", "GPUS"), rows)]
 
 
-def look_lines(look: RankLook) -> list[str]:
-    """One look: what it shows, what to do, and its evidence."""
-    head = f"{LOOK_NAMES[look.source]}: {'' if look.is_answer else 'could not look: '}{clean(look.summary, 2_000)}"
+def look_lines(look: RankLook, names: Sequence[str]) -> list[str]:
+    """What these sources show, what to do, and the evidence."""
+    head = f"{', '.join(names)}: {'' if look.is_answer else 'could not look: '}{clean(look.summary, 2_000)}"
     return ["", head, *([f"  → {look.advice}"] if look.advice else []), *(f"  {clean(one, 400)}" for one in look.lines)]
 
 

@@ -237,7 +237,7 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
                 )
             )
         else:
-            lines.set_rows(choice_rows(self.plan) if self.plan.choices else plan_rows(self.plan, width))
+            lines.set_rows(choice_rows(self.plan) if self.plan.choices else plan_rows(self.plan, width, self.about))
         others = [child for child in self.query_one(".dialog").children if child.display and child is not lines]
         taken = sum(self._height_of(child) + child.styles.margin.height for child in others)
         self._height = max(1, min(len(lines.rows), max(3, int(self.app.size.height * SHARE) - FRAME - taken)))

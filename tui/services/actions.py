@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Sequence
 from textual.app import App
 
 from trainmon.actions.verbs import VERB
-from trainmon.lib import Clock, Seconds, clean, counted, duration, shorten_sentence
+from trainmon.lib import Clock, Seconds, ago, clean, counted, shorten_sentence
 from trainmon.model import ActionRequest, Alert, LookReply, Plan, State, Verb
 from tui.backend import NOT_YET, Backend
 from tui.modals import Menu, Mute, Pick, PlanScreen, TextPrompt, ask
@@ -233,7 +233,7 @@ class AlertActionService(DashboardService):
     def _nothing_to(found: Sequence[Alert], *, alone: bool) -> str:
         if not found:
             return (
-                "put the cursor on an alert" if alone else "no alert needs an acknowledgement; press 5 for all alerts"
+                "put the cursor on an alert" if alone else "no alert needs an acknowledgement; pane 5 lists all alerts"
             )
         if not any(one.is_open for one in found):
             return "the alert is already resolved" if len(found) == 1 else "the alerts are already resolved"
@@ -245,7 +245,7 @@ class AlertActionService(DashboardService):
         state = self.state
         found = self._alerts(names) or ([] if alone else self._worst())
         if not found:
-            text = "put the cursor on an alert or a mute" if alone else "no alert is firing; press 5 to see mutes"
+            text = "put the cursor on an alert or a mute" if alone else "no alert is firing; pane 5 lists the mutes"
             self._notify(Toast("mute", text, "warning"))
             return
         muting = [one for one in silences(state) if any(matches(one, alert) for alert in found)]
@@ -253,7 +253,7 @@ class AlertActionService(DashboardService):
             self._ask(found, done)
             return
         entries = [
-            (one.id, f"unmute: {silence_text(one)}, {duration(one.until - state.at)} left")
+            (one.id, f"unmute: {silence_text(one)}, {ago(one.until - state.at)} left")
             for one in muting
             if not one.window
         ]
@@ -274,7 +274,7 @@ class AlertActionService(DashboardService):
         elif found.window:
             self._notify(Toast("mute", "this is a maintenance window: change it in trainmon.toml", "warning"))
         else:
-            text = f"unmute: {silence_text(found)}, {duration(found.until - self.state.at)} left"
+            text = f"unmute: {silence_text(found)}, {ago(found.until - self.state.at)} left"
             ask(self._app, Pick("Muted", [("unmute", clean(text, 200))]), lambda _: self._backend.unmute(name))
 
     def _ask(self, found: Sequence[Alert], done: Callable[[], None]) -> None:
@@ -285,7 +285,7 @@ class AlertActionService(DashboardService):
             for silence in silences_of(choice, self._clock.now() + seconds, why):
                 self._backend.mute(silence)
             if self.state.replay is None:
-                self._notify(Toast("muted", f"{choice.text}, for {duration(seconds)}", "information"))
+                self._notify(Toast("muted", f"{choice.text}, for {ago(seconds)}", "information"))
             done()
 
         ask(self._app, Mute(what, choices(found)), decided)

@@ -141,12 +141,13 @@ def choice_rows(plan: Plan) -> list[Row]:
     return [Row(path, (Span(clean(text)),)) for path, text in plan.choices]
 
 
-def plan_rows(plan: Plan, width: int) -> list[Row]:
-    """The whole plan. Refusals come first, so that nobody scrolls past them; then what all actions will do; then the
-    facts of each."""
+def plan_rows(plan: Plan, width: int, about: str = "") -> list[Row]:
+    """The whole plan of what its title calls `about`. Refusals come first, so that nobody scrolls past them; then what
+    all actions will do; then the facts of each."""
     lines: list[tuple[Span, ...]] = []
     for refusal in plan.refusals:
-        lines += [*refusal_lines(refusal, width), ()]
+        name = about if (refusal.subject,) == tuple(plan.request.subjects) else ""
+        lines += [*refusal_lines(refusal, width, name or refusal.subject), ()]
     for action in plan.actions:
         lines += [*consequence_lines(action, width), ()]
     for action in plan.actions:
@@ -163,9 +164,9 @@ def plan_summary(plan: Plan) -> str:
     return "" if (actions, refusals) == (1, 0) else ", ".join(parts) or "nothing to do"
 
 
-def refusal_lines(refusal: Refusal, width: int) -> Iterator[tuple[Span, ...]]:
-    """The subject, reason and hint of a refusal."""
-    yield from _block(f"{DEAD} refused: {refusal.subject}", width, "crit")
+def refusal_lines(refusal: Refusal, width: int, name: str) -> Iterator[tuple[Span, ...]]:
+    """What is refused, by its name, with the reason and the hint."""
+    yield from _block(f"{DEAD} refused: {name}", width, "crit")
     yield from _labelled("why", refusal.why, width, 6)
     if refusal.hint:
         yield from _labelled("hint", say(refusal.hint), width, 6)

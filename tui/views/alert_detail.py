@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from trainmon.analysis.attempts import places_shown
 from trainmon.analysis.runs import trouble_of
-from trainmon.lib import DAY, DURATION_UNITS, Instant, Seconds, clean, counted, listed, ordinal, shorten
+from trainmon.lib import DAY, DURATION_UNITS, Instant, Seconds, ago, clean, counted, listed, ordinal, shorten
 from trainmon.model import Alert, Log, Points, Run, Silence, State
 from tui.keys import cap
 from tui.style import Line, Link, Linked, Span, calm_age, count, duration, ended_how, sentence
@@ -116,7 +116,7 @@ def alerts_of(name: str, state: State, width: int, of: Literal["run", "node"] = 
         text = Span(shorten(safe(f"{one.rule}: {one.summary}"), width - LABEL - 7), "accent")
         mark = Span(f"{sign(one, state.at).text} {word} ", style)
         yield Linked(Link("alert", one.id), (*link_label("" if index else "alerts"), mark, text))
-    yield from more_fact(len(firing) - FIRING_SHOWN, width, ": press 5 for all")
+    yield from more_fact(len(firing) - FIRING_SHOWN, width, ": pane 5 lists all")
 
 
 def times(alert: Alert, now: Instant, width: int) -> Iterator[Line]:
@@ -154,7 +154,7 @@ def acknowledgement(alert: Alert, state: State, width: int) -> Iterator[Line]:
         )
     if is_muted(alert, now):
         why = f": {alert.muted_why}" if alert.muted_why else ""
-        yield fact("muted", clean(f"for {duration((alert.muted_until or now) - now)} more{why}"), width, "accent")
+        yield fact("muted", clean(f"for {ago((alert.muted_until or now) - now)} more{why}"), width, "accent")
         for one in (one for one in silences(state) if matches(one, alert)):
             by = "a maintenance window of trainmon.toml" if one.window else f"by {one.by}"
             yield fact("", clean(f"{silence_text(one)}, {by}"), width, "dim")

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from trainmon.lib import Instant, Seconds, cell_width, clean, counted, listed, scrub, shorten, shorten_sentence
+from trainmon.lib import Instant, Seconds, ago, cell_width, clean, counted, listed, scrub, shorten, shorten_sentence
 from trainmon.model import (
     SEVERITIES,
     SILENT,
@@ -43,7 +43,6 @@ from tui.style import (
     Times,
     age,
     calm_age,
-    duration,
     ended_how,
     in_zone,
     pad,
@@ -604,7 +603,7 @@ def fitting(spans: Sequence[Span], width: int) -> tuple[Span, ...]:
 def silence_row(silence: Silence, now: Instant, width: int) -> Row:
     """`◇ muted 43m left  rule gpu-hot on gpu:gpu-003/5  by ana: in repair`."""
     by = "maintenance window of trainmon.toml" if silence.window else f"by {silence.by}"
-    left = f"{duration(silence.until - now):>6} left  "
+    left = f"{ago(silence.until - now):>6} left  "
     text = clean(f"{silence_text(silence)}  {by}" + (f": {silence.why}" if silence.why else ""))
     return Row(SILENCE + silence.id, (Span(f"{MUTED} ", "accent"), Span(left),
                                       Span(shorten(text, width - SIGN - cell_width(left)), "dim")))  # fmt: skip

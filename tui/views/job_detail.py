@@ -21,6 +21,7 @@ from trainmon.analysis.runs import cause_of, needed_to_save
 from trainmon.lib import Instant, cell_width, clean, counted, duration, shorten
 from trainmon.model import Job, Run, State, verdict_text
 from trainmon.slurm import reasons
+from trainmon.slurm.parse import NO_TASK
 from tui.style import (
     NOT_APPLICABLE,
     UNKNOWN,
@@ -100,7 +101,12 @@ def job_links(job: Job, run: Run | None, state: State, width: int) -> Iterator[L
     if run is not None and run.log is not None and run.log.path is not None and run.log.path == job.stdout:
         yield linked_fact("log", Link("log", run.name), job.stdout, width)
     else:
-        yield from wrapped_fact("log", clean(job.stdout or ""), width)
+        yield from wrapped_fact("log", output_text(job, job.stdout), width)
+
+
+def output_text(job: Job, path: str | None) -> str:
+    """The path of an output file. The tasks of an array that are pending have no single one."""
+    return "each task has its own" if job.tasks and NO_TASK in (path or "") else clean(path or "")
 
 
 def node_links(names: tuple[str, ...], state: State, width: int) -> Iterator[Line | Linked]:
@@ -185,14 +191,17 @@ def fields(job: Job, now: Instant, width: int) -> Iterator[Line]:
     meaning = reasons.dependency_text(dependency) if dependency else ""
     yield from wrapped_fact("dependency", clean(dependency + (f": {meaning}" if meaning else "")), width)
     yield from wrapped_fact("excluded", clean(folded(job.excluded)), width)
-    if job.exit_code is not None and job.stage == "ended":
-        yield fact("exit code", clean(job.exit_code), width)
-    stderr = None if job.stderr == job.stdout else job.stderr
+    yield from wrapped_fact("exit code", clean(job.exit_code or "") if job.stage == "ended" else "", width)
+    stderr = "" if job.stderr == job.stdout else output_text(job, job.stderr)
     for name, text in (("workdir", job.workdir), ("command", job.command), ("stderr", stderr),
                        ("comment", job.comment)):  # fmt: skip
         yield from optional_fact(name, text, width)
-    requested = "not requested yet" if job.detail_at is None else f"requested {calm_age(now - job.detail_at)} ago"
-    yield fact("details", requested, width, "dim")
+    yield fact(
+        "details",
+        "not requested yet" if job.detail_at is None else f"requested {calm_age(now - job.detail_at)} ago",
+        width,
+        "dim",
+    )
 
 
 def text_lines(texts: Mapping[str, Sequence[str]], width: int) -> Iterator[Line]:

@@ -115,7 +115,7 @@ def alert_toasts(
     toasts = [Toast("", clean(f"CRITICAL  {one.rule}  {one.subject}", 56), "error") for one in unseen]
     rest = len(toasts) - CRITICAL_AT_ONCE + 1
     if rest > 1:
-        more = Toast("", f"{counted(rest, 'more critical alert')}: press 5 for all", "error")
+        more = Toast("", f"{counted(rest, 'more critical alert')}: pane 5 lists all", "error")
         toasts = [*toasts[: CRITICAL_AT_ONCE - 1], more]
     news = (*toasts, *acknowledged(before, after), *sender_toasts(before.leadership, after.leadership, after.config))
     return news, bool(new)

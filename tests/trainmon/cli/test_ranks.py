@@ -39,8 +39,8 @@ def test_ranks_of_a_run_that_hangs_that_goes_on_and_that_cannot_be_read(capsys: 
             request.say("reading /proc")
             raise CommandFailed("no node of it\x1b[2J is read", hint="see its page")
 
-        monitor.enable_looks(Nodes(monitor._demo.shell_of), {"proc": refused})
+        monitor.enable_looks(Nodes(monitor._demo.shell_of), {"nccl-ras": refused, "proc": refused})
         assert print_looks(monitor, HUNG, as_json=False) == 3
         done = capsys.readouterr()
-        assert done.out.endswith("\n\n/proc: could not look: no node of it is read\n  → see its page\n")
-        assert done.err == "reading /proc\n"
+        assert done.out.endswith("\n\nNCCL, /proc: could not look: no node of it is read\n  → see its page\n")
+        assert done.err == "reading /proc\n" * 2

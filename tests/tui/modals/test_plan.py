@@ -172,6 +172,13 @@ async def test_the_mouse_presses_the_buttons() -> None:
         assert len(backend.acted) == 1
 
 
+async def test_a_refused_job_has_the_name_that_the_title_gives_it() -> None:
+    ask = replace(KILL, subjects=("prod/418500",))
+    async with planning(ask, backend=answering(plans.refuses)) as (app, _, _, _):
+        assert "Kill: job 418500" in text_of(app)
+        assert "✗ refused: job 418500" in text_of(app)
+
+
 async def test_what_is_refused_can_only_be_closed_and_says_the_way_out() -> None:
     async with planning(backend=answering(plans.refuses)) as (app, pilot, backend, screen):
         text = text_of(app)

@@ -64,6 +64,8 @@ def test_a_waiting_job_says_why_in_words_and_as_slurm_writes_it() -> None:
 
 def test_the_waiting_elements_of_an_array_are_counted() -> None:
     assert "array tasks   9 pending" in texts("prod/418191_[]")
+    of_none = "/logs/5_4294967294.out"  # Slurm's value for no task
+    assert "log           each task has its own" in texts("prod/5", with_job(tasks="1-9", stdout=of_none))
 
 
 def test_an_ended_job_says_how_and_how_long_it_ran() -> None:

@@ -312,7 +312,7 @@ async def test_the_page_of_a_node_has_its_history_of_90_days() -> None:
         await pilot.pause()
         await pilot.pause()
         text = " ".join(text_of(pilot.app).split())
-    assert "first error in 3 of the last 5 ends, 2 Xids, 1 flap; 0.2 expected; bad: 99.7% sure" in text
+    assert "first error in 3 of the last 5 attempts (0.2 expected), 2 Xids, 1 flap; bad: 99.7% sure" in text
     assert "prod: 20 failures on 2 nodes in 90 days; bad: n" in text
 
 

@@ -313,7 +313,7 @@ def queued() -> State:
         jobs=("prod/418301",), queued_behind=0, eta_at=None,
     )  # fmt: skip
     over = run(
-        "abl-3", "dead", "no job: job 418100: exited with code 1, 2h ago, at step 4,400",
+        "abl-3", "dead", "job 418100: exited with code 1, 2h ago, at step 4,400",
         jobs=("prod/418100",), queued_behind=0, eta_at=None,
         progress=Progress(step=4_400, loss=1.2, at=NOW - 7_200.0),
     )  # fmt: skip

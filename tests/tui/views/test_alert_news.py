@@ -48,7 +48,7 @@ def test_of_many_at_once_the_rest_is_counted() -> None:
     toasts = alert_toasts(with_alerts(), many)[0]
 
     assert len(toasts) == 3
-    assert toasts[-1].text == "498 more critical alerts: press 5 for all"
+    assert toasts[-1].text == "498 more critical alerts: pane 5 lists all"
 
 
 def test_an_acknowledgement_is_shown_with_who_it_was() -> None:

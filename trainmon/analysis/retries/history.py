@@ -418,15 +418,14 @@ def first_errors(uses: Iterable[NodeUse]) -> Iterator[NodeEvent]:
 
 
 def record_text(one: NodeRecord, events: Iterable[NodeEvent] = ()) -> str:
-    """`first error in 3 of the last 5 ends, 2 Xids, 1 flap; 0.2 expected`."""
-    of_ends = f"first error in {one.first_errors or 'none'} of the last {counted(one.ends, 'end')}"
-    parts = [of_ends if one.ends else "no attempt has ended on it"]
-    parts += [f"in {counted(one.unnamed, 'failure')} of which no node is known"] if one.unnamed else []
-    seen = (SEEN[event.what] for event in events if event.what in SEEN)
-    parts += [counted(number, name) for name, number in Counter(seen).items()]
-    bad = f"; bad: {min(0.999, one.probability):.1%} sure" if one.is_bad else ""
-    expected = f"; {one.expected:.1f} expected" if one.ends else ""
-    return f"{', '.join(parts)}{expected}{bad}"
+    """`first error in 3 of the last 5 attempts (0.2 expected), 2 Xids, 1 flap`."""
+    parts = ["no attempt has ended on it"] if not one.ends else [
+        f"first error in {one.first_errors} of the last {counted(one.ends, 'attempt')} ({one.expected:.1f} expected)"
+    ]  # fmt: skip
+    parts += [f"took part in {counted(one.unnamed, 'failure')} without a known node"] if one.unnamed else []
+    seen = Counter(SEEN[event.what] for event in events if event.what in SEEN)
+    parts += [counted(number, name) for name, number in seen.items()]
+    return ", ".join(parts) + (f"; bad: {min(0.999, one.probability):.1%} sure" if one.is_bad else "")
 
 
 def verdict(cluster: str, records: Mapping[str, NodeRecord]) -> str:

@@ -291,7 +291,7 @@ def without_a_job(run: Run, queue: Queue, context: RunContext, now: Instant) -> 
             return at_its_target(run, how)
         return Judgement("dead", f"{how}{at}; how it ended is not known")
     if last.state != "COMPLETED":
-        return Judgement("dead", f"no job: {how}{at}")
+        return Judgement("dead", how + at)
     return not_finished(run, how + at)
 
 

@@ -163,5 +163,5 @@ def _unreported(run: Run, state: State, what: str, now: Instant) -> str:
     taken_at = None if run.save is None else run.save.taken_at
     if taken_at is not None and not was_withdrawn(run, state.actions, "save"):
         return f"probably: it removed the save switch {ago(now - taken_at)} ago"
-    shows = "; this will show it" if what == "save" else "; a save would show it" if run.spec.save_switch else ""
+    shows = "; this save will show it" if what == "save" else "; a save would show it" if run.spec.save_switch else ""
     return f"not known: no status file yet{shows}"

@@ -78,9 +78,11 @@ def test_a_directory_of_checkpoints_may_be_missing_until_the_first_one_is_saved(
 
 
 def test_what_was_noted_is_shown_and_needs_nothing_of_a_person() -> None:
-    plan = gated("requeue", *checks("n1"), NodeCheck("n1", "history", "noted", "first error in 3 of the last 5 ends"))
+    plan = gated(
+        "requeue", *checks("n1"), NodeCheck("n1", "history", "noted", "first error in 3 of the last 5 attempts")
+    )
     assert plan.typed is None
-    assert ("", "noted: n1 (history): first error in 3 of the last 5 ends") in only(plan).facts
+    assert ("", "noted: n1 (history): first error in 3 of the last 5 attempts") in only(plan).facts
 
 
 def test_what_was_not_checked_is_said_and_needs_nothing_of_a_person() -> None:

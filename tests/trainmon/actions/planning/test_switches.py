@@ -32,7 +32,7 @@ def test_a_save_shows_everything_before_it_is_done() -> None:
     action = only(planned("save"))
     assert action.title == "Save a checkpoint of llm now"
     assert action.facts == (
-        ("trainer listens", "not known: no status file yet; this will show it"),
+        ("trainer listens", "not known: no status file yet; this save will show it"),
         ("last step", "12,880, 6s ago"),
         ("last checkpoint", "step 12,000, 14m ago; 880 steps since"),
         ("run", "llm"),

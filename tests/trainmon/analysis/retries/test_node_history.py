@@ -120,8 +120,8 @@ def test_the_record_counts_what_it_says() -> None:
     rules = ("xid", "slow-link", "xid", "first-error")
     seen = [NodeEvent(at=0.0, cluster="prod", node="n7", what=what, text="") for what in rules]
     assert record_text(one, seen) == (
-        "first error in 2 of the last 6 ends, in 1 failure of which no node is known, 2 Xids, 1 slow link; "
-        f"{one.expected:.1f} expected"
+        f"first error in 2 of the last 6 attempts ({one.expected:.1f} expected), "
+        "took part in 1 failure without a known node, 2 Xids, 1 slow link"
     )
     assert record_text(replace(one, ends=0, first_errors=0, unnamed=0), seen[:1]) == "no attempt has ended on it, 1 Xid"
 
@@ -147,7 +147,7 @@ def test_a_retry_avoids_a_bad_node_of_its_attempt() -> None:
     decision = decide(last, [last], RetryPolicy(), records)
     assert decision is not None
     assert (decision.choice, decision.exclude) == ("after-node-swap", ("n7",))
-    assert decision.why.startswith("nccl-timeout; n7: first error in 6 of the last 406 ends; ")
+    assert decision.why.startswith("nccl-timeout; n7: first error in 6 of the last 406 attempts (")
     elsewhere = decide(ended(3_000, "nccl-timeout", nodes=("n7",), cluster="other"), [], RetryPolicy(), records)
     assert elsewhere is not None
     assert elsewhere.exclude == (), "another cluster has a node of that name"

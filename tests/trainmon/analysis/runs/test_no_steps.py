@@ -190,7 +190,7 @@ def test_times_of_a_cluster_whose_clock_is_ahead_are_put_right() -> None:
     new = job(started_at=NOW + 300)
     assert judged(run(new, progress=PROGRESS), new, nodes=ahead)[0] == "healthy"
     gone = ended(ends_at=NOW + 590)
-    assert judged(run(gone, progress=PROGRESS), gone, nodes=ahead)[1].startswith("no job: job 88: exited with code 1")
+    assert judged(run(gone, progress=PROGRESS), gone, nodes=ahead)[1].startswith("job 88: exited with code 1")
 
 
 # ---- the end, and the beginning -------------------------------------------------------------------------------------
@@ -370,7 +370,7 @@ def test_a_job_that_failed_says_its_cause_once_that_is_known() -> None:
     )
     attempt = Attempt(attempt_id="a", run_id="llm", cluster="prod", job_id="88", end=end)
     context = RunContext(sources={SLURM.name: SLURM}, jobs={failed.key: failed}, last_attempts={"llm": attempt})
-    assert judge(run(failed), context, NOW).why.startswith("no job: job 88: nccl-timeout (exit 1), 12m ago")
+    assert judge(run(failed), context, NOW).why.startswith("job 88: nccl-timeout (exit 1), 12m ago")
     done = ended("COMPLETED", exit_code="0:0")
     at_target = run(done, progress=replace(SILENT, step=20_000))
     hung = judge(at_target, context._replace(jobs={done.key: done}), NOW)

@@ -76,7 +76,7 @@ def test_a_new_attempt_is_starting_until_its_first_step_and_then_stalled() -> No
 
 
 def test_a_failed_job_with_nothing_behind_it_is_dead() -> None:
-    assert judged(ended()) == ("dead", "no job: job 88: exited with code 1, 12m ago, at step 12,880")
+    assert judged(ended()) == ("dead", "job 88: exited with code 1, 12m ago, at step 12,880")
 
 
 def test_a_failed_job_with_another_behind_it_is_queued_and_says_how_the_last_ended() -> None:
@@ -108,7 +108,7 @@ def test_the_target_reached_is_finished_only_if_the_job_completed() -> None:
     done = replace(LAST, step=20_000)
     assert judged(ended("COMPLETED", exit_code="0:0"), progress=done) == ("finished", "reached step 20,000 of 20,000")
     verdict, why = judged(ended(), progress=done)
-    assert (verdict, why) == ("dead", "no job: job 88: exited with code 1, 12m ago, at step 20,000, its target")
+    assert (verdict, why) == ("dead", "job 88: exited with code 1, 12m ago, at step 20,000, its target")
     for state in ("TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"):
         assert judged(ended(state), progress=done)[0] == "dead"
     vanished = job(gone_at=NOW - 720)

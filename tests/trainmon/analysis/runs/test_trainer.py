@@ -144,7 +144,7 @@ def test_the_plans_say_whether_the_trainer_listens(tmp_path: Path, monkeypatch: 
 
 def test_the_plans_say_that_it_is_not_known_whether_a_trainer_without_a_status_file_listens() -> None:
     run = replace(RUN, jobs=(RUNNING.key,))
-    assert said(run, "save") == "not known: no status file yet; this will show it"
+    assert said(run, "save") == "not known: no status file yet; this save will show it"
     assert said(run, "kill") == "not known: no status file yet; a save would show it"
     assert said(run, "signal", signal="USR1") is None, "the plan says who catches it"
     blind = replace(run, spec=replace(run.spec, save_switch=None))

@@ -69,8 +69,8 @@ def test_the_worst_node_comes_first_and_is_bad_beyond_chance(tmp_path: Path) -> 
     recorded(tmp_path, 6)
     done = called(tmp_path, "nodes")
     first, second, *others = done.stdout.splitlines()
-    assert first.startswith("gpu-3: first error in 6 of the last 7 ends, 2 Xids; 0.8 expected; bad: 99.")
-    assert second == "gpu-5: first error in none of the last 1 end, 1 flap; 0.7 expected"
+    assert first.startswith("gpu-3: first error in 6 of the last 7 attempts (0.8 expected), 2 Xids; bad: 99.")
+    assert second == "gpu-5: first error in 0 of the last 1 attempt (0.7 expected), 1 flap"
     assert len(others) == 6
     assert done.stderr == "prod: 6 failures on 8 nodes in 90 days; bad: gpu-3\n"
     history = called(tmp_path, "nodes", "--history").stdout.splitlines()
@@ -87,7 +87,7 @@ def test_the_worst_node_comes_first_and_is_bad_beyond_chance(tmp_path: Path) -> 
 def test_a_few_failures_are_too_few_to_say(tmp_path: Path) -> None:
     recorded(tmp_path, 3)
     done = called(tmp_path, "nodes")
-    assert done.stdout.splitlines()[0] == "gpu-3: first error in 3 of the last 4 ends, 2 Xids; 0.4 expected"
+    assert done.stdout.splitlines()[0] == "gpu-3: first error in 3 of the last 4 attempts (0.4 expected), 2 Xids"
     assert done.stderr == "prod: 3 failures on 8 nodes in 90 days; too few to say\n"
 
 
@@ -105,8 +105,8 @@ def test_nodes_of_one_name_in_two_clusters_have_a_history_each(tmp_path: Path) -
     connection.close()
     done = called(tmp_path, "nodes")
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("prod/gpu-3: first error in 6 of the last 7 ends, 2 Xids; 0.8 expected; bad: 99.")
-    assert "lab/gpu-3: first error in none of the last 1 end, 1 drain, 1 reboot; 0.0 expected" in lines
+    assert lines[0].startswith("prod/gpu-3: first error in 6 of the last 7 attempts (0.8 expected), 2 Xids; bad: 99.")
+    assert "lab/gpu-3: first error in 0 of the last 1 attempt (0.0 expected), 1 drain, 1 reboot" in lines
     assert done.stderr.splitlines() == [
         "lab: 0 failures on 1 node in 90 days; too few to say",
         "prod: 6 failures on 8 nodes in 90 days; bad: gpu-3",
@@ -126,7 +126,7 @@ def test_explain_excludes_a_node_by_what_was_known_when_the_attempt_ended(tmp_pa
     early, late = (json.loads(one)["retry"] for one in printed)
     assert (early["choice"], early["exclude"]) == ("now", [])
     assert (late["choice"], late["exclude"]) == ("after-node-swap", ["gpu-3"])
-    assert "first error in 6 of the last 9 ends" in late["why"]
+    assert "first error in 6 of the last 9 attempts" in late["why"]
 
 
 def test_the_newest_attempts_and_alerts_are_read(tmp_path: Path) -> None:

@@ -459,7 +459,7 @@ class RunDead(RunRule, frozen=True, kw_only=True):
             state,
             run,
             "critical" if not run.spec.found or run.progress.step is not None else "info",
-            f"{run.name} ended unexpectedly: {run.why.removeprefix('no job: ')}",
+            f"{run.name} ended unexpectedly: {run.why}",
             evidence=tail(run),
             advice=how_to_restart(state, run),
             since=_ended_at(state, run, queue),

@@ -567,7 +567,7 @@ class RunHung(StallRule, frozen=True, kw_only=True):
 
     def advice(self, state: State, run: Run) -> str:
         return (
-            "py-spy dump of its processes shows where they wait; a hung trainer does not look at its switches: "
+            "py-spy dump of the run's processes shows where they wait; a hung trainer does not look at its switches: "
             f"{how_to_cancel(run)}; or {how_to_requeue(state, run)}"
         )
 

@@ -192,13 +192,13 @@ def call(first: Answer, second: Answer, now: Circumstances) -> RankLook:
         return behind(base, second, late, now)
     if any(map(differing, second.communicators.values())):
         text = "ranks wait for each other: some have launched more of one operation, others more of another"
-        return accused(base, (), text, "compare the stacks of its ranks: they do not launch in the same order", now)
+        return accused(base, (), text, "compare the stacks of all ranks: they do not launch in the same order", now)
     errors = list(dict.fromkeys(error for one in second.communicators.values() for error in one.errors))
     if errors:
         own = [process for text, process in errors if text == "unhandled CUDA error"]
         who, text = named(own or [process for _, process in errors], now), errors[0][0]
         text = "unhandled CUDA error" if own else text
-        return accused(base, own, f"{who} reports to NCCL: {text}", "see its log, and the Xids of its GPU", now)
+        return accused(base, own, f"{who} reports to NCCL: {text}", "see the rank's log, and the Xids of its GPU", now)
     return equal(base, second, now)
 
 
@@ -210,10 +210,10 @@ def gone(base: RankLook, silent: Mapping[Process, bool], now: Circumstances) -> 
     dead = [one for one, is_dead in silent.items() if is_dead]
     who, is_one = named(dead or silent, now), len(dead or silent) == 1
     text = f"{who} {'does' if is_one else 'do'} not answer the other processes of NCCL"
-    advice = "see whether its process is stopped, or its node does not answer"
+    advice = "see whether the rank's process is stopped, or its node unreachable"
     if dead:
         text = f"{who} {'has' if is_one else 'have'} left: NCCL has reached no process there for a minute"
-        advice = "see whether its process and its node still run, and the end of its log"
+        advice = "see whether the rank's process and node still run, and read the end of its log"
     return accused(base, dead or silent, text, advice, now)
 
 
@@ -239,7 +239,7 @@ def behind(base: RankLook, answer: Answer, late: frozenset[Process], now: Circum
     if rest := late - here:
         text += f"; {named(rest, now)} {'is' if len(rest) == 1 else 'are'} behind in another communicator"
     base = replace(base, summary="", count=least, since=since, lines=(*base.lines, UNSEEN))
-    return accused(base, late, text, "look at the stack, state and log of its process, then at its node", now)
+    return accused(base, late, text, "look at the stack, state and log of each rank behind, then at its node", now)
 
 
 def equal(base: RankLook, answer: Answer, now: Circumstances) -> RankLook:
@@ -253,7 +253,7 @@ def equal(base: RankLook, answer: Answer, now: Circumstances) -> RankLook:
         return replace(base, summary=f"{text}: none is behind, so the cause is not shown")
     text += f" and nothing more for {duration(now.at - now.first_at)}"
     if now.are_gpus_busy is False:
-        advice = "look at the stacks of its ranks: they may wait for data, for a checkpoint, or for each other"
+        advice = "look at the stacks of all ranks: they may wait for data, for a checkpoint, or for each other"
         return replace(
             base, summary=f"{text}; the GPUs are idle: all wait for something outside of NCCL", advice=advice
         )

@@ -51,7 +51,7 @@ from trainmon.model import (
     WandbRun,
 )
 
-DEAD = state(ended(), verdict="dead", why="no job: job 88: exited with code 1, 12m ago, at step 12,880")
+DEAD = state(ended(), verdict="dead", why="job 88: exited with code 1, 12m ago, at step 12,880")
 COMPLETED = state(ended("COMPLETED", exit_code="0:0"), verdict="dead", why="job 88: exited with code 0")
 
 
