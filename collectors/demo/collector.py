@@ -84,7 +84,7 @@ PERIOD: Seconds = 2.0
 OUTAGES: dict[Outage, tuple[str, str]] = {
     "node": ("{}: no data", "check that the node is up; press r to retry now"),
     "reboot": ("{} closed the connection: it is going down for a reboot", "trainmon-tui reconnects by itself"),
-    "login": ("{} asks for a verification code to log in", "press L to log in"),
+    "login": ("{} asks for a verification code", "press L to log in"),
 }
 """The error of each, and the hint."""
 

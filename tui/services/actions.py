@@ -232,9 +232,7 @@ class AlertActionService(DashboardService):
     @staticmethod
     def _nothing_to(found: Sequence[Alert], *, alone: bool) -> str:
         if not found:
-            return (
-                "put the cursor on an alert" if alone else "no alert needs an acknowledgement; pane 5 lists all alerts"
-            )
+            return "put the cursor on an alert" if alone else "no alert needs an acknowledgement; pane 5 has all alerts"
         if not any(one.is_open for one in found):
             return "the alert is already resolved" if len(found) == 1 else "the alerts are already resolved"
         return clean(f"already acknowledged by {found[0].acknowledged_by}", 100)
@@ -245,7 +243,7 @@ class AlertActionService(DashboardService):
         state = self.state
         found = self._alerts(names) or ([] if alone else self._worst())
         if not found:
-            text = "put the cursor on an alert or a mute" if alone else "no alert is firing; pane 5 lists the mutes"
+            text = "put the cursor on an alert or a mute" if alone else "no alert is firing; pane 5 lists mutes"
             self._notify(Toast("mute", text, "warning"))
             return
         muting = [one for one in silences(state) if any(matches(one, alert) for alert in found)]
