@@ -117,11 +117,15 @@ def at_its_target(run: Run, how: str) -> Judgement:
     return finished(run, what, "; W&B recorded exit code 0" if code == 0 else f"; its log ends with: {words}")
 
 
+NO_ERROR = frozenset({"none", "human", "scheduler"})
+"""Families of causes that end a run that did what it should, such as a trainer that exits at its time limit."""
+
+
 def finished(run: Run, how: str, tail: str = "", known: Classification | None = None) -> Judgement:
     """The verdict on a run that ended well at its target, as far as something else knows: if its loss is a number, and
     no error ended it, which a script may ignore: by the known cause, else by the end of its log."""
-    is_certain = known is not None and known.confidence == "high" and known.cause not in {"completed", *BY_A_PERSON}
-    cause = known if is_certain else None if run.log is None else _fatal_end(_last_lines(run.log))
+    is_error = known is not None and known.confidence == "high" and known.family not in NO_ERROR
+    cause = known if is_error else None if run.log is None else _fatal_end(_last_lines(run.log))
     if cause is not None:
         return Judgement("dead", f"{how}, with an error: {cause.cause}")
     reached, loss = f"reached step {run.progress.step:,} of {run.target_step:,}", run.progress.loss
@@ -302,6 +306,7 @@ def cause_of(job: Job, attempts: Iterable[Attempt]) -> str | None:
 
 
 def _known_cause(job: Job, attempts: Iterable[Attempt]) -> Classification | None:
+    """The classification of the end of a job's last start."""
     start = (job.cluster, job.id, job.restarts or 0)
     own = (one.cause for one in attempts if (one.cluster, one.job_id, one.restart or 0) == start)
     return next((one for one in own if one is not None and one.cause != "unknown"), None)

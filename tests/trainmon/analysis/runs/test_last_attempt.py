@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.analysis.runs.judged import judge
 from tests.trainmon.analysis.runs.test_status_jobs import NOW, PROGRESS, SLURM, SPEC, job, run
+from trainmon.analysis.causes.rules import RULE
 from trainmon.analysis.runs.context import RunContext
 from trainmon.analysis.runs.no_steps import last_attempts
 from trainmon.model import (
@@ -32,8 +33,9 @@ DOWN = {"slurm:prod": replace(SLURM["slurm:prod"], health="down", answered_at=NO
 
 
 def cause(name: CauseName, **more: Any) -> Classification:
+    family = RULE[name].family
     return Classification(
-        cause=name, family="code", confidence="high", fingerprint="f", advice="", retry="never", **more
+        cause=name, family=family, confidence="high", fingerprint="f", advice="", retry="never", **more
     )
 
 

@@ -375,5 +375,9 @@ def test_a_job_that_failed_says_its_cause_once_that_is_known() -> None:
     at_target = run(done, progress=replace(SILENT, step=20_000))
     hung = judge(at_target, context._replace(jobs={done.key: done}), NOW)
     assert (hung.verdict, hung.why.endswith(", its target, with an error: nccl-timeout")) == ("dead", True)
+    limit = Classification(cause="time-limit", family="scheduler", retry="now", confidence="high", fingerprint="f")
+    at_its_limit = {"llm": replace(attempt, end=replace(end, cause=limit))}
+    left = judge(at_target, context._replace(jobs={done.key: done}, last_attempts=at_its_limit), NOW)
+    assert left.verdict == "finished", "a trainer that exits at its time limit, at its target"
     again = context._replace(last_attempts={"llm": replace(attempt, restart=1)})
     assert "exited with code 1" in judge(run(failed), again, NOW).why, "of another start"
