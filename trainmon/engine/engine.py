@@ -10,17 +10,17 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
 
 from msgspec.structs import replace
 
 from trainmon.alerting.manager import AlertManager
 from trainmon.analysis.attempts.recomputed import with_recomputed
 from trainmon.analysis.disks import RATE_SPAN, with_trend
-from trainmon.analysis.explanation import GpuHour, Read, gpu_hour
+from trainmon.analysis.explanation import Read, gpu_hour
 from trainmon.analysis.log_formats import Format
 from trainmon.engine.history import WEEK, Curves, History
 from trainmon.engine.reducers.reduce import reduce
+from trainmon.ledger.ledger import Ledger
 from trainmon.lib import Clock, Instant, Seconds, SystemClock
 from trainmon.lib.threads import Background
 from trainmon.model import (
@@ -36,7 +36,6 @@ from trainmon.model import (
     GpuSamples,
     LedgerReplaced,
     NodeReading,
-    Record,
     Series,
     SourceRemoved,
     State,
@@ -61,25 +60,12 @@ GPU_HOURS_AT_ONCE = 2
 """Nodes whose last hour is read in one step of the engine: of 8 GPUs, each takes about 10 ms."""
 
 
-class Journal(Protocol):
-    """The part of the ledger that the engine uses. Nothing here blocks."""
-
-    def keep(self, record: Record | Attempt) -> None:
-        """Queue a record or an attempt for writing."""
-
-    def keep_gpu_hour(self, attempt: Attempt, hour: GpuHour) -> None:
-        """Queue the last hour of the GPUs of one node for writing."""
-
-    def keep_evals(self, run: str, results: Sequence[EvalResult], cluster: str | None = None) -> None:
-        """Queue results of the evaluators of a run for writing."""
-
-
 class AttemptRecorder:
     """Gives new, ended and grown attempts to the ledger. Of several programs with one ledger, the leader does, and a
     dashboard on another machine than its daemon. A command that has no part in the election never does."""
 
-    def __init__(self, journal: Journal, read: Read) -> None:
-        self._journal = journal
+    def __init__(self, ledger: Ledger, read: Read) -> None:
+        self._ledger = ledger
         self._read = read
         self._nodes: deque[tuple[Attempt, str]] = deque()
         """The nodes of attempts that have ended, whose last hour is to be kept."""
@@ -99,11 +85,11 @@ class AttemptRecorder:
                 self._nodes += ((attempt, node) for node in attempt.nodes)
             if is_news or not 0.0 <= now - at < WRITE_EVERY:
                 self._written[name] = (attempt, now)
-                self._journal.keep(attempt)
+                self._ledger.keep(attempt)
         for name, run in state.runs.items():
             results, kept = run.evals.results, self._evals.get(name, ())
             if results is not kept and (new := [one for one in results if one not in kept]):
-                self._journal.keep_evals(name, new, run.spec.cluster)
+                self._ledger.keep_evals(name, new, run.spec.cluster)
         self._evals = {name: run.evals.results for name, run in state.runs.items()}
         for _ in range(min(len(self._nodes), GPU_HOURS_AT_ONCE)):
             self._keep_gpu_hour(*self._nodes.popleft(), state, now)
@@ -117,7 +103,7 @@ class AttemptRecorder:
         if found is not None and attempt.end is not None:
             hour = gpu_hour(node, [gpu.index for gpu in found.gpus], attempt.end.at, now, self._read)
             if any(hour.metrics.values()):
-                self._journal.keep_gpu_hour(attempt, hour)
+                self._ledger.keep_gpu_hour(attempt, hour)
 
 
 # ---- the events that wait for the engine's thread --------------------------------------------------------------------
@@ -182,7 +168,7 @@ class Engine(Background):
         demo: bool = False,
         read_only: bool = False,
         formats: tuple[Format, ...] = (),
-        ledger: Journal | None = None,
+        ledger: Ledger | None = None,
         alerting: AlertManager | None = None,
         is_dashboard: bool = False,
     ) -> None:
