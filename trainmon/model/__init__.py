@@ -15,6 +15,7 @@ from trainmon.model.action import (
     Record,
     Refusal,
     RemoveFile,
+    RowPlan,
     Status,
     Verb,
 )
@@ -458,6 +459,7 @@ __all__ = [
     "RetryLimit",
     "RetryPolicy",
     "Route",
+    "RowPlan",
     "Run",
     "RunLooked",
     "RunMemory",

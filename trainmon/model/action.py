@@ -170,10 +170,9 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     hint: Sentence = ""
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a request: what would be done, what is refused, and what must be typed to confirm."""
+class RowPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The plan for one row: what would be done, what is refused, and what must be typed to confirm."""
 
-    request: ActionRequest
     actions: tuple[Action, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     checks: tuple[NodeCheck, ...] = ()
@@ -181,9 +180,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     typed: str | None = None
     """What a person must type to confirm a dangerous action: the id of the job."""
     because: str = ""
-    """Why that must be typed."""
+    """Why that must be typed. Empty for a row: it need not be."""
     choices: tuple[tuple[str, str], ...] = ()
     """For `unkill` and `unsave` with several armed switches: path and text. A new request chooses one."""
+
+
+class Plan(RowPlan, frozen=True, kw_only=True):
+    """The answer to a request: the plans of its rows together."""
+
+    request: ActionRequest
 
 
 Status = Literal["asked", "done", "failed", "refused", "unknown"]

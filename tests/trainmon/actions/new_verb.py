@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from trainmon.actions import verbs
 
 if TYPE_CHECKING:
-    from trainmon.actions.planning.context import PlanContext, RowPlan
+    from trainmon.actions.planning.context import PlanContext
+    from trainmon.model import RowPlan
 
 NUDGE = verbs.VerbSpec(
     "nudge",  # type: ignore[arg-type]
@@ -26,8 +27,8 @@ NUDGE = verbs.VerbSpec(
 
 def nudge(context: PlanContext) -> RowPlan:
     """Nudge a job."""
-    from trainmon.actions.planning.context import RowPlan, action
-    from trainmon.model import Execute
+    from trainmon.actions.planning.context import action
+    from trainmon.model import Execute, RowPlan
 
     job = context.check_job(context.job)
     made = action(context, Execute(("nudge", job.target)), f"Nudge job {job.id}{context.of_run}", job=job)

@@ -133,18 +133,6 @@ class Refused(Exception):
         self.refusal = Refusal(subject=subject, why=why, hint=hint)
 
 
-class RowPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The plan for one row."""
-
-    actions: tuple[Action, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
-    checks: tuple[NodeCheck, ...] = ()
-    typed: str = ""
-    because: str = ""
-    """Why `typed` must be typed. Empty: it need not be."""
-    choices: tuple[tuple[str, str], ...] = ()
-
-
 @dataclass(frozen=True, slots=True)
 class PlanContext:
     """One requested row, or the requested nodes of one cluster, with all that its plan depends on."""

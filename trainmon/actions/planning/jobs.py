@@ -10,7 +10,6 @@ import msgspec
 
 from trainmon.actions.planning.context import (
     PlanContext,
-    RowPlan,
     action,
     check_change,
     retry_facts,
@@ -21,7 +20,7 @@ from trainmon.actions.verbs import ask
 from trainmon.analysis.checkpoints import steps_at_risk
 from trainmon.analysis.runs import jobs_of, saves_on
 from trainmon.lib import Sentence, clean, counted, duration
-from trainmon.model import Action, Execute, Expected, Job, JobChain, Refusal, RunSpec
+from trainmon.model import Action, Execute, Expected, Job, JobChain, Refusal, RowPlan, RunSpec
 from trainmon.slurm import commands
 from trainmon.slurm.batch_script import receiver
 from trainmon.slurm.reasons import REASONS, end_reason

@@ -16,7 +16,6 @@ from trainmon.actions.planning.context import (
     Readback,
     ReadRequest,
     Refused,
-    RowPlan,
     contexts_of,
     retry_of,
 )
@@ -25,7 +24,7 @@ from trainmon.actions.verbs import VERB, VERBS, ask, function
 from trainmon.analysis.retries import by_run
 from trainmon.analysis.runs import writers
 from trainmon.lib import Instant, Sentence, counted, group_by, joined, listed
-from trainmon.model import Action, ActionRequest, Attempt, Expected, Job, NodeCheck, Plan, Refusal, State, Verb
+from trainmon.model import Action, ActionRequest, Attempt, Expected, Job, NodeCheck, Plan, Refusal, RowPlan, State, Verb
 from trainmon.slurm.commands import test_only
 from trainmon.slurm.parse import read_start
 
@@ -55,7 +54,7 @@ def plan(request: ActionRequest, state: State, readback: Readback, actor: Actor,
         path = getattr(one.operation, "path", None)
         what = repr(path).encode() if path is not None else msgspec.json.encode(one.operation)
         once.setdefault((one.host, what), one)
-    at_stake = {row.typed: row.because for row in rows if row.because}
+    at_stake = {row.typed: row.because for row in rows if row.typed and row.because}
     for one in once.values():
         cluster, expected = state.clusters.get(one.cluster), one.expected
         is_ours = expected.user is None or (cluster is not None and expected.user == cluster.me)

@@ -13,7 +13,6 @@ from trainmon.actions.planning.context import (
     LEDGER,
     PlanContext,
     Retry,
-    RowPlan,
     action,
     check_change,
     last_ended,
@@ -27,7 +26,7 @@ from trainmon.analysis.checkpoints import PLACEHOLDER
 from trainmon.analysis.retries import ON_PURPOSE
 from trainmon.analysis.runs import jobs_of, saves_on
 from trainmon.lib import Sentence, clean
-from trainmon.model import Action, Attempt, Checkpoint, Execute, Expected, Job, JobChain, Record, Run
+from trainmon.model import Action, Attempt, Checkpoint, Execute, Expected, Job, JobChain, Record, RowPlan, Run
 from trainmon.slurm import commands
 from trainmon.slurm.reasons import end_reason, waiting_reason
 

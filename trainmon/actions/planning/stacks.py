@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from trainmon.actions.planning.context import PlanContext, RowPlan, action
+from trainmon.actions.planning.context import PlanContext, action
 from trainmon.analysis.attempts import rank_processes, why_no_ranks
 from trainmon.lib import counted, group_by, listed, ranges, spans_text
-from trainmon.model import RankWay, ReadStacks
+from trainmon.model import RankWay, ReadStacks, RowPlan
 
 WAYS = {
     "py-spy": "the py-spy of their environment: `py-spy dump --nonblocking`, at most 10s each",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 
-from trainmon.actions.planning.context import FileStat, PlanContext, RowPlan, SwitchKind, action
+from trainmon.actions.planning.context import FileStat, PlanContext, SwitchKind, action
 from trainmon.actions.verbs import ask
 from trainmon.lib import Sentence, clean, duration
-from trainmon.model import DIRECTORY, SILENT, CreateFile, Expected, Job, RemoveFile, Run, Switch
+from trainmon.model import DIRECTORY, SILENT, CreateFile, Expected, Job, RemoveFile, RowPlan, Run, Switch
 
 HANG = 3.0
 """A run that hangs reads no switch. It hangs if no step came for this many times its usual interval."""
