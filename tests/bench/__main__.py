@@ -15,6 +15,8 @@ from pathlib import Path
 
 import click
 
+from tests.bench.program import exit_on_signals
+
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "tests/bench/results.md"
 
@@ -28,10 +30,18 @@ BENCHMARKS = (
 
 
 def measured(name: str) -> tuple[str, bool]:
-    """What a benchmark prints, and whether it reached its goal."""
-    argv = [sys.executable, "-m", f"tests.bench.{name}"]
-    done = subprocess.run(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
-    return done.stdout.strip("\n"), done.returncode == 0
+    """What a benchmark prints, also shown line by line, and whether it reached its goal."""
+    argv, printed = [sys.executable, "-m", f"tests.bench.{name}"], []
+    with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                printed.append(line)
+                click.echo(line, nl=False)
+        except BaseException:
+            process.terminate()  # it ends what it has started
+            raise
+    return "".join(printed).strip("\n"), process.returncode == 0
 
 
 def part(name: str, printed: str) -> str:
@@ -55,11 +65,11 @@ def renewed(document: str, name: str, made: str) -> str:
 @click.argument("names", nargs=-1, type=click.Choice(BENCHMARKS))
 def main(names: tuple[str, ...]) -> None:
     """Measure NAMES, or everything, and renew their parts of tests/bench/results.md."""
+    exit_on_signals()
     missed = []
     for name in names or BENCHMARKS:
         click.echo(f"{name} ...", err=True)
         printed, is_well = measured(name)
-        click.echo(printed)
         if not is_well:
             missed.append(name)
         if printed:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.bench.program import run_program
 from tests.bench.recording import PERIOD, Recording, cluster
 from tests.bench.replay import spec_of
 from tests.bench.table import show, status
@@ -98,4 +99,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from collectors.demo.collector import Demo
 from collectors.demo.stories import Incident, Schedule
+from tests.bench.program import run_program
 from tests.trainmon.alerting.stories.story import FakeClock, Kept
 from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
@@ -82,7 +83,8 @@ class CalmDay:
         self._demo.stop()
 
 
-def main(hours: float) -> int:
+def main() -> int:
+    hours = float(sys.argv[1]) if len(sys.argv) > 1 else HOURS
     with tempfile.TemporaryDirectory() as directory:
         day = CalmDay(Path(directory))
         begin = time.monotonic()
@@ -103,4 +105,4 @@ def main(hours: float) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(float(sys.argv[1]) if sys.argv[1:] else HOURS))
+    run_program(main)

@@ -21,6 +21,7 @@ from typing import Any
 
 from click.testing import CliRunner
 
+from tests.bench.program import run_program
 from tests.trainmon.analysis.causes.logs import captured
 from trainmon.analysis.causes.classify import classify
 from trainmon.cli.commands import classify as command
@@ -160,4 +161,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

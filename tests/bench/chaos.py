@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from tests.bench.program import run_program
 from tests.chaos.story import USUAL_POINTS, Outcome, Story, story
 from tests.lab.receiver import CLOSE, DIE, HANG, Answer, Receiver, status
 
@@ -251,4 +252,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run_program(main)

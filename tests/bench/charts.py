@@ -14,6 +14,7 @@ import time
 
 from msgspec.structs import replace
 
+from tests.bench.program import run_program
 from tests.bench.table import show
 from tests.tui.apps import Alone
 from tests.tui.states.wandb_runs import KEYS, NAME, STEP_S, CurveBackend, value, watched
@@ -121,4 +122,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

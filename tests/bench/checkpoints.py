@@ -19,6 +19,7 @@ import click
 from collectors.probe import bundle
 from collectors.probe.files.checkpoints import Checkpoints
 from tests.bench.probe import Agent, measure
+from tests.bench.program import run_program
 from tests.lab.nvml import Nvml
 from trainmon.analysis.checkpoints import listing as checkpoints
 from trainmon.model import DECODER, CheckpointListing, Spec
@@ -112,4 +113,4 @@ def main(shards: int, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 
+from tests.bench.program import run_program
 from tests.bench.replay import fill
 from tests.bench.table import ratio, show, status
 from tests.lab.terminal import Cost, Terminal
@@ -118,4 +119,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.bench.program import run_program
 from tests.bench.table import ratio, show, status
 from tests.lab.terminal import Terminal
 from tests.lab.wandb_training import OfflineTraining
@@ -90,4 +91,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import re
-import sys
 import tempfile
 import time
 from pathlib import Path
 
+from tests.bench.program import run_program
 from tests.bench.table import show
 from tests.lab.slurm import Slurm
 from tests.lab.wandb_server import WandbServer
@@ -41,4 +41,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -20,7 +20,6 @@ import math
 import os
 import queue
 import statistics
-import sys
 import tempfile
 import threading
 import time
@@ -31,6 +30,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.bench.program import run_program
 from tests.bench.table import show
 from tests.lab.ntfy_server import NtfyServer
 from tests.lab.receiver import Receiver
@@ -356,4 +356,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

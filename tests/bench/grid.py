@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import random
 import statistics
-import sys
 import time
 from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from tests.bench.program import run_program
 from tests.tui.apps import Alone
 from tests.tui.states import worlds
 from trainmon.model import Node, State
@@ -75,4 +75,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

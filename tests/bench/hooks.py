@@ -11,6 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.bench.program import run_program
 from tests.bench.table import show
 from tests.lab.hung_mount import HungMount
 from tests.lab.torchrun import torch_python
@@ -107,4 +108,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

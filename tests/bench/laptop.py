@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 
 from tests.bench.dashboard import percent
+from tests.bench.program import run_program
 from tests.bench.recording import Recording
 from tests.bench.table import ratio, show, status
 from tests.lab.nvml import Nvml, library
@@ -211,4 +212,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -7,6 +7,7 @@ counted.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.bench.program import run_program
 from tests.bench.table import show, status
 from tests.lab.terminal import Terminal
 
@@ -74,7 +76,12 @@ def main() -> int:
         log.touch()
         config.write_text(f'[[run]]\nname = "burst"\nlog = "{log}"\n')
         app = [sys.executable, "-c", APP, str(config), str(out)]
-        with subprocess.Popen([sys.executable, "-c", WRITER, str(log)]) as writer, Terminal(app) as terminal:
+        with (
+            subprocess.Popen([sys.executable, "-c", WRITER, str(log)]) as writer,
+            contextlib.ExitStack() as ending,
+            Terminal(app) as terminal,
+        ):
+            ending.callback(writer.kill)  # it would write for ever
             terminal.wait_for_text("dropped", timeout=30)
             begun = time.monotonic()
             time.sleep(seconds)
@@ -103,4 +110,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import statistics
-import sys
 import time
 from collections.abc import Iterable
 
+from tests.bench.program import run_program
 from tests.bench.table import status
 from tests.trainmon.analysis.log_formats.test_learned import HOSTILE, LOGS, NOTHING_LEARNED, NOTHING_READ
 from tests.trainmon.engine.reducers.test_reduce import RUN, chunk, reading_of
@@ -83,4 +83,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 
 from tests.bench.first_curve import ROUNDS, both
+from tests.bench.program import run_program
 from tests.bench.table import ratio, show, status
 from tests.lab.torchrun import tensorboard_python
 
@@ -153,4 +154,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from tests.bench.program import run_program
 from tests.bench.table import show
 from trainmon.analysis.retries import judged
 from trainmon.model import NodeUse
@@ -165,4 +166,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

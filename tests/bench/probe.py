@@ -18,6 +18,7 @@ from pathlib import Path
 import click
 
 from collectors.probe import bundle
+from tests.bench.program import run_program
 from tests.bench.table import status
 from tests.lab.nvml import Nvml
 from tests.lab.pip import pip
@@ -173,4 +174,4 @@ def main(seconds: float, python: str, peer: bool) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

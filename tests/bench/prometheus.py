@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from tests.bench.dashboard import percent, rate
+from tests.bench.program import run_program
 from tests.bench.table import show
 from tests.lab.daemons import until
 from tests.lab.dcgm_exporter import DcgmExporter
@@ -79,4 +80,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

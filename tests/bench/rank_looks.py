@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
+from tests.bench.program import run_program
 from tests.bench.table import show
 from tests.lab.gloo import Training
 from tests.lab.torchrun import py_spy
@@ -163,4 +164,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -15,6 +15,7 @@ import click
 
 from collectors.probe.gpu import driver_text as smi_text
 from tests.bench.probe import PERIOD, WARM, Cost
+from tests.bench.program import run_program
 from tests.lab.probe import RunningProbe
 from trainmon.model import GpuFacts, GpuFactsAll, GpuSample, GpuSamples, Hello, HostSample
 
@@ -108,4 +109,4 @@ def main(seconds: float, python: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -6,11 +6,11 @@ Run: python -m tests.bench.rules
 from __future__ import annotations
 
 import statistics
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
+from tests.bench.program import run_program
 from tests.trainmon.alerting.stories.story import BEGIN, FakeClock, Kept
 from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.pipeline.routing import Routing
@@ -129,4 +129,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -12,6 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.bench.program import run_program
 from tests.bench.table import show
 from tests.lab import pip
 from trainmon import job
@@ -151,4 +152,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tests.bench.program import run_program
 from tests.bench.table import show
 from tests.trainmon.alerting.stories.story import BEGIN, FakeClock, Kept
 from tests.trainmon.analysis.disks.sawtooths import HOUR, SERIES, TB, Look, Saved, Series, full_after, looks
@@ -131,7 +132,8 @@ def is_new(alert: Alert, day: Day) -> bool:
     return alert.fired_at is not None and day.clock.wall - alert.fired_at < PERIOD
 
 
-def main(hours: float) -> int:
+def main() -> int:
+    hours = float(sys.argv[1]) if len(sys.argv) > 1 else HOURS
     rows, wrong = [], []
     for series in (*SERIES, SHARED):
         began = time.monotonic()
@@ -157,4 +159,4 @@ def main(hours: float) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(float(sys.argv[1]) if len(sys.argv) > 1 else HOURS))
+    run_program(main)

@@ -10,6 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.bench.program import run_program
 from tests.bench.table import show
 from tests.lab.nvml import Nvml
 
@@ -42,4 +43,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -22,6 +22,7 @@ import paramiko
 
 from collectors.connections import Connections
 from tests.bench import table
+from tests.bench.program import run_program
 from tests.lab.sshd import Sshd, keygen, program
 from trainmon.config import ConnectSettings
 from trainmon.transport.event_loop import EventLoop, raise_descriptor_limit
@@ -68,9 +69,12 @@ def masters(sshd: Sshd, config: Path, nodes: int) -> Iterator[Callable[[], float
         fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
         return sum(int(one[11]) + int(one[12]) for one in fields) / os.sysconf("SC_CLK_TCK")
 
-    yield seconds
-    for pid in pids:
-        os.kill(pid, signal.SIGTERM)
+    try:
+        yield seconds
+    finally:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
 
 
 def whole() -> float:
@@ -217,4 +221,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

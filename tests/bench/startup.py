@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+from tests.bench.program import run_program
 from tests.bench.table import ratio, show
 
 REACH = 3.0
@@ -44,4 +45,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

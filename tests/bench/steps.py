@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
 from collections.abc import Callable, Sequence
 
+from tests.bench.program import run_program
 from tests.bench.table import status
 from tests.trainmon.analysis.log_formats.lines import examples, innocents
 from trainmon.analysis.log_formats import FORMATS, KEEP, parse_line
@@ -53,4 +53,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

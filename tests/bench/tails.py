@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from collectors.probe.files.logs import Logs
+from tests.bench.program import run_program
 from tests.bench.table import show
 from trainmon.analysis.log_formats import KEEP
 
@@ -58,4 +59,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -19,6 +19,7 @@ from pathlib import Path
 from tests.alerts.conftest import CONFIG
 from tests.alerts.daemon import AlertDaemon
 from tests.alerts.messages import TOPIC, received, titles
+from tests.bench.program import run_program
 from tests.bench.table import show, status
 from tests.end_to_end.product import Cluster
 from tests.lab.daemons import until
@@ -93,4 +94,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from collectors.wandb.child_process import ChildClient
 from collectors.wandb.collector import WandbCollector
 from collectors.wandb.login import find_credentials
+from tests.bench.program import run_program
 from tests.bench.table import show
 from tests.lab.processes import proc_files
 from tests.lab.wandb_server import WandbServer
@@ -190,4 +191,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

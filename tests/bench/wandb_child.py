@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from collectors.wandb.wire import HistoryPoints, ListRuns, ReadHistory, RunList
+from tests.bench.program import run_program
 from tests.bench.table import show
 from tests.lab.wandb_child import WandbChild, resident_mib, running_child
 from tests.lab.wandb_server import WandbServer
@@ -85,4 +86,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

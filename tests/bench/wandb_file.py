@@ -18,6 +18,7 @@ from collectors.probe import bundle
 from collectors.probe.files import metrics as wandb_reader
 from collectors.probe.files.wandb_records import Records
 from tests.bench.probe import Agent, Cost
+from tests.bench.program import run_program
 from tests.bench.table import ratio, show
 from tests.collectors.probe.files.wandb_files import Reader
 from tests.lab.wandb_training import OfflineTraining
@@ -92,4 +93,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.lab.processes import proc_files
+from tests.lab.processes import descendants
 
 INSTALL = "OpenSSH's {} is missing; install it: apt-get install -y openssh-server openssh-client"
 DEADLINE = 120.0
@@ -123,7 +123,7 @@ class Sshd:
 
     def sessions(self) -> list[int]:
         """The processes of sshd that serve connections now, commands they run included."""
-        return _descendants(self.pid)
+        return descendants(self.pid)
 
     def public(self, key: Path) -> str:
         return " ".join(Path(f"{key}.pub").read_text().split()[:2])
@@ -183,13 +183,3 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("0.0.0.0", 0))
         return int(probe.getsockname()[1])
-
-
-def _descendants(pid: int) -> list[int]:
-    found: list[int] = []
-    for task in proc_files("stat"):
-        with contextlib.suppress(OSError):
-            # The command in brackets may hold anything: the parent is the second field after its end.
-            if int(task.read_text().rpartition(")")[2].split()[1]) == pid:
-                found += [int(task.parent.name), *_descendants(int(task.parent.name))]
-    return found
