@@ -66,7 +66,8 @@ class Connections:
             # A ProxyCommand may need a person, too.
             needs_proxy = opened is not None and any(stop.proxy_command for stop in route)
             is_refused = needs_proxy or isinstance(error, LoginNeeded | LoginRefused)
-            if not is_refused or (not has_way and self._ask is not None):
+            was_asked = self._ask is not None and (error.prompted or isinstance(error, LoginNeeded))
+            if not is_refused or (not has_way and was_asked):
                 raise
             if not has_way:
                 # An open one that is not used has the ControlPath of another host.

@@ -253,7 +253,7 @@ class Dashboard(App[None], inherit_bindings=False):
             return
         pending = [prompt for prompt in prompts if prompt.id not in self._answered]
         if pending:
-            self._prompt = LoginPrompt(pending[0], len(pending) - 1)
+            self._prompt = LoginPrompt(pending[0])
             self.push_screen(self._prompt, partial(self._answer, pending[0].id))
 
     def _answer(self, prompt: int, answers: tuple[str, ...] | None) -> None:
@@ -263,7 +263,7 @@ class Dashboard(App[None], inherit_bindings=False):
         self._ask(self._latest.prompts)
 
     def action_login(self) -> None:
-        """Log in to a host that needs an interactive login; with several, ask which."""
+        """Log in to a host that waits for a login; with several, ask which."""
         sources = self._latest.sources.values()
         failed = [source for source in sources if source.phase == "held" or (source.phase == "off" and source.error)]
         held = [source for source in failed if source.can_log_in] or failed
@@ -275,8 +275,8 @@ class Dashboard(App[None], inherit_bindings=False):
                 self.notify(f"{name} needs no password or code; reconnecting", timeout=5, markup=False)
             self.backend.login(held[0].name)
         else:
-            title = "Log in to" if held[0].can_log_in else "No host is asking for a login. Reconnect to"
-            choices = [(source.name, clean(f"{source.name}  {source.problem or ''}")) for source in held]
+            title = "Log in to" if held[0].can_log_in else "No host waits for a login. Reconnect to"
+            choices = [(one.name, clean(f"{one.name.partition(':')[2]}  {one.problem or ''}")) for one in held]
             ask(self, Pick(title, choices), self.backend.login)
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:

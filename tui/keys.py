@@ -175,7 +175,7 @@ KEYS: tuple[Key, ...] = (
     Key("x", "act.menu", "screen.menu", "list all actions for this row, and why some are refused", "act-any",
         "act", "x", "Actions"),
     *_verb_keys(),
-    Key("L", "act.login", "app.login", "log in to a host that needs an interactive login (2FA)", "app", "act", "L"),
+    Key("L", "act.login", "app.login", "log in to a host that waits for a login (password, 2FA)", "app", "act", "L"),
     Key("apostrophe", "view.jump", "jump", "jump: a letter at each pane; press one to go there", "main",
         "move", "'"),
     Key("question_mark,f1", "app.help", "app.help", "help: all keys, those of this pane first", "app", "view", "?",

@@ -297,8 +297,6 @@ def source_text(source: Source, now: Instant, server: Source | None = None) -> S
             else f"press {cap('act.login')} to log in"
         )
         return Span(title + (f" ({error})" if error else ""), "warn")
-    if source.phase == "prompting":
-        return Span("waits for your answer", "warn")
     seen = "" if source.answered_at is None else f" {calm_age(now - source.answered_at)}"
     if error is not None:
         return Span(f"late{seen}: {error}" if seen else error, "warn" if source.phase == "off" else "crit")

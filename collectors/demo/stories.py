@@ -191,7 +191,7 @@ STORIES: dict[str, str] = {
     "hang": "a run stops stepping with its GPUs at 100% and little power",
     "disk": "the shared disk fills, bytes and inodes",
     "clock": "a node's clock is off",
-    "login": "a node needs an interactive login (2FA)",
+    "login": "a node waits for a login (2FA)",
     "spike": "the loss jumps far out of its usual band and comes back",
     "node": "a node no longer answers over SSH",
     "restart": "a run fails; its next W&B run appears and is followed automatically",

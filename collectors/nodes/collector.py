@@ -375,7 +375,7 @@ class NodeCollector:
             # Not dialled again before a person logs in, or has fixed what the server refuses.
             can_log_in = prompted or isinstance(error, LoginNeeded)
             fixed = "; then ".join(filter(None, (error.hint, "press r on it to connect again")))
-            advice = (error.hint or "press L to log in again") if can_log_in else fixed
+            advice = (error.hint or "log in again").replace("log in", "press L to log in") if can_log_in else fixed
             self._report(phase="held", error=error.message, hint=advice, retry_at=None, can_log_in=can_log_in)
             return
         pause = pause_before(self._tries)

@@ -49,7 +49,7 @@ SECOND_FACTOR = {
 def test_a_second_factor_is_prompted_for_once_and_a_lost_connection_is_not_redialled(product: Product) -> None:
     with vault(product, **SECOND_FACTOR) as (script, server):
         screen = product.screen("vault", columns=160)
-        screen.until_shown("vault asks: ", "Passcode", "Esc declines")
+        screen.until_shown("Log in to vault: ", "Passcode", "Esc cancels the login")
         screen.keys(PASSCODE)
         screen.until_shown("•{6}")
         screen.keys("\r")
@@ -59,11 +59,11 @@ def test_a_second_factor_is_prompted_for_once_and_a_lost_connection_is_not_redia
         server.drop_all()
         # Others are dialled again after a second; this one would send a push to a phone each time.
         screen.until_line("vault", r"login needed: press L")
-        screen.until_shown("ssh 0/1 vault login: press L", r" ([3-9]|\d\d)s vault needs an interactive login")
+        screen.until_shown("ssh 0/1 vault login: press L", r" ([3-9]|\d\d)s vault waits for a login")
         assert script.attempts.count("keyboard-interactive") == 1
 
         screen.keys("L")
-        screen.until_shown("vault asks: ")
+        screen.until_shown("Log in to vault: ")
         screen.keys(PASSCODE + "\r")
         screen.until_shown("ssh 1/1")
         assert script.attempts.count("keyboard-interactive") == 2
@@ -85,20 +85,20 @@ def test_keys_count_from_the_frame_that_shows_the_question(product: Product) -> 
 def test_a_wrong_answer_holds_the_host_until_l_asks_again_and_esc_declines(product: Product) -> None:
     with vault(product, steps=("password",), password=PASSWORD) as (script, _):
         screen = product.screen("vault", columns=160)
-        screen.until_shown("vault asks: ", "assword")
+        screen.until_shown("Log in to vault: ", "assword")
         screen.keys("wrong\r")
         screen.until_line("vault", r"login needed: press L")
         tried = script.attempts.count("password")
 
         screen.keys("L")
-        screen.until_shown("vault asks: ")
+        screen.until_shown("Log in to vault: ")
         screen.keys("\x1b")
-        screen.until_gone("vault asks: ")
+        screen.until_gone("Log in to vault: ")
         screen.until_line("vault", r"login needed: press L")
         assert script.attempts.count("password") == tried
 
         screen.keys("L")
-        screen.until_shown("vault asks: ")
+        screen.until_shown("Log in to vault: ")
         screen.keys(PASSWORD + "\r")
         screen.until_shown("ssh 1/1")
         assert PASSWORD.encode() not in bytes(screen.screen)
@@ -107,9 +107,9 @@ def test_a_wrong_answer_holds_the_host_until_l_asks_again_and_esc_declines(produ
 def test_quitting_while_a_question_is_open_is_quick(product: Product) -> None:
     with vault(product, **SECOND_FACTOR):
         screen = product.screen("vault")
-        screen.until_shown("vault asks: ")
+        screen.until_shown("Log in to vault: ")
         screen.keys("\x03")
-        screen.until_shown("q quits", "vault asks: ")
+        screen.until_shown("q quits", "Log in to vault: ")
         assert screen.leave("\x11") < QUICK
 
 

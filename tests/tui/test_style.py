@@ -115,7 +115,6 @@ def test_an_ordinary_power_cap_is_not_a_trouble() -> None:
         ({"phase": "held", "error": "refuses the login of ana", "can_log_in": False}, "refuses the login of ana"),
         ({"phase": "off", "health": "off", "error": "needs a password"}, "press L to log in (needs a password)"),
         ({"phase": "off", "health": "off", "error": "no answer", "can_log_in": False}, "no answer"),
-        ({"phase": "prompting"}, "waits for your answer"),
         (
             {"phase": "retrying", "health": "down", "error": "no answer in 10s", "answered_at": 58.0},
             "late 40s: no answer in 10s",

@@ -27,7 +27,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     answered_at: Instant | None = None
     """When it last sent data, by our clock."""
     period: Seconds = 2.0
-    phase: Literal["waiting", "connecting", "prompting", "up", "retrying", "held", "off"] = "waiting"
+    phase: Literal["waiting", "connecting", "up", "retrying", "held", "off"] = "waiting"
     """What the collector does. held: it does not reconnect until a person requests it (login needed or refused)."""
     can_log_in: bool = True
     """Whether a person who answers a prompt can log in, if it is held or off with an error."""

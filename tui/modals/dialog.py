@@ -12,7 +12,7 @@ from textual import events, on
 from textual.app import App, ComposeResult, RenderResult
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
+from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.geometry import Offset
 from textual.message import Message
@@ -24,7 +24,7 @@ from textual.widgets import Input, Static
 
 from trainmon.lib import Seconds, cell_width, clean, shorten
 from trainmon.model import Prompt
-from tui.keys import EVERYWHERE, KEYS, bindings
+from tui.keys import EVERYWHERE, KEYS, bindings, cap
 from tui.style import CURSOR, Row, Span
 from tui.views.alert_detail import USUAL, Choice, parse_duration
 from tui.widgets import KeyedLines
@@ -283,16 +283,16 @@ class Jump(Dialog[str | None]):
 class LoginPrompt(Dialog[tuple[str, ...] | None]):
     """One prompt of one host. Returns the answers, or None when the person declines."""
 
-    def __init__(self, prompt: Prompt, waiting: int = 0) -> None:
+    def __init__(self, prompt: Prompt) -> None:
         super().__init__()
         self.prompt = prompt
         self.is_over = False
         self.fields = [text_field(password=not echo) for _, echo in prompt.fields]
-        more = f"  {waiting} more to answer" if waiting else ""
-        self.hint = text(f"Enter answers  Esc declines{more}", "hint")
-        lines: list[Widget] = [text(clean(f"{prompt.host} asks: {prompt.title}"), "question")]
+        self.hint = text(f"Enter logs in  Esc cancels the login; {cap('act.login')} starts it again", "hint")
+        lines: list[Widget] = [text(clean(f"Log in to {prompt.host}: {prompt.title}").rstrip(": "), "question")]
         if prompt.instructions:
-            lines.append(text("\n".join(clean(line) for line in prompt.instructions.splitlines()[:8]), "body"))
+            said = text("\n".join(map(clean, prompt.instructions.splitlines())), "said")
+            lines.append(VerticalScroll(said, classes="body", can_focus=False))
         for (label, _), field in zip(prompt.fields, self.fields, strict=True):
             lines += [text(clean(label), "label"), field]
         self.parts = (*lines, self.hint)
@@ -304,7 +304,7 @@ class LoginPrompt(Dialog[tuple[str, ...] | None]):
         """
         if any(field.value for field in self.fields):
             self.is_over = True
-            self.hint.update("The host no longer asks. Enter or Esc closes; nothing is sent")
+            self.hint.update("The login has ended: nothing is sent. Enter or Esc closes")
         else:
             self.dismiss(None)
 

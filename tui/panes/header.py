@@ -225,7 +225,7 @@ AGE_TEXTS = {"prometheus": prometheus_text, "slurm": slurm_text, "wandb": wandb_
 
 
 def health_and_age(source: Source, now: Instant) -> str:
-    """`5s`, `late 95s`, `never`."""
+    """`5s`, `late 95s`, `no data`."""
     health = "" if source.health == "ok" or source.answered_at is None else f"{source.health} "
     return health + last_answer(source, now)
 
@@ -237,7 +237,7 @@ STEP: Seconds = 5.0
 def last_answer(source: Source, now: Instant) -> str:
     """The age of its last answer, or what is done about a source that never answered."""
     if source.answered_at is None:
-        return source.phase if source.phase in ("connecting", "prompting") else "never"
+        return "connecting" if source.phase == "connecting" else "no data"
     seconds = max(0.0, now - source.answered_at)
     return age(seconds - seconds % STEP if source.kind in AGE_TEXTS and seconds < 60 else seconds)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from rich.segment import Segment
 from textual import events
 from textual.geometry import Region, Size
 from textual.message import Message
@@ -295,7 +296,10 @@ class KeyedLines(ScrollView, Rows, can_focus=True, inherit_bindings=False):
         under = self.get_component_rich_style("lines--cursor") if at_cursor else self._styles.base
         mark = MARKED if row.key in self.marked else CURSOR if at_cursor else " "
         style = "bold" if mark != " " else ""
-        return self._styles.strip((Span(mark, style), *row.spans), under).crop_extend(0, width, under)
+        strip = self._styles.strip((Span(mark, style), *row.spans), under)
+        if strip.cell_length > width and strip.crop(width).text.strip():
+            strip = Strip([*strip.crop(0, width - 1), Segment("…", under)])
+        return strip.crop_extend(0, width, under)
 
 
 class TextView(KeyedLines):

@@ -42,7 +42,7 @@ DIALOGS: tuple[tuple[Callable[[], Dialog[Any]], tuple[str, ...], str], ...] = (
     (lambda: TextPrompt("Fetch?", verb="fetches", value="/tmp"), (), "enter"),
     (lambda: Menu([("run", "llm-7b-a")], plans.acting(), NOW), (), "enter"),
     (
-        lambda: LoginPrompt(Prompt(id=1, host="gpu-001", title="password", fields=(("Password:", False),)), 0),
+        lambda: LoginPrompt(Prompt(id=1, host="gpu-001", title="password", fields=(("Password:", False),))),
         (),
         "enter",
     ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from tests.tui.dashboard import publish, showing
@@ -18,7 +20,7 @@ async def test_a_question_names_its_host_hides_what_is_typed_and_gives_the_answe
         await pilot.press(*"123456")
         await at_rest(pilot)
         text = text_of(app)
-        assert "gpu-001 asks: Duo two-factor" in text
+        assert "Log in to gpu-001: Duo two-factor" in text
         assert "Passcode or option (1-2):" in text
         assert "123456" not in text
 
@@ -32,17 +34,26 @@ async def test_questions_come_one_at_a_time_and_escape_declines() -> None:
         Prompt(id=1, host="a", title="Password", fields=(("Password: ", False),)), Prompt(id=2, host="b", title="Code")
     )
     async with showing(two) as (app, pilot, backend):
-        assert "a asks: Password" in text_of(app)
-        assert "1 more to answer" in text_of(app)
+        assert "Log in to a: Password" in text_of(app)
 
         await pilot.press("escape")
         await at_rest(pilot)
-        assert "b asks: Code" in text_of(app)
+        assert "Log in to b: Code" in text_of(app)
 
         await pilot.press("enter")
         await at_rest(pilot)
         assert backend.requests == [("answer", 1, None), ("answer", 2, ())]
         assert isinstance(app.screen, MainScreen)
+
+
+async def test_what_a_host_says_leaves_room_for_the_question_and_its_answer() -> None:
+    rules = "\n".join(f"Rule {number} of this site, which no dialog has the width for" for number in range(40))
+    prompt = Prompt(id=1, host="a", title="Rules", instructions=rules, fields=(("Password: ", False),))
+    async with showing(asking(prompt), size=(80, 24)) as (app, pilot, _):
+        await pilot.press("x")
+        await at_rest(pilot)
+        assert "Rule 1 of this site" in text_of(app)
+        assert re.search(r"Password:.*\n.*•.*\n.*\n.*Enter logs in  Esc cancels the login", text_of(app))
 
 
 async def test_a_login_prompt_that_is_no_longer_needed_closes_by_itself() -> None:
@@ -70,7 +81,7 @@ async def test_a_question_that_times_out_under_the_fingers_keeps_the_rest_of_the
     async with showing(asking()) as (app, pilot, backend):
         await pilot.press(*"hun")
         await publish(app, pilot, backend, calm())
-        assert "no longer asks" in text_of(app)
+        assert "The login has ended: nothing is sent" in text_of(app)
         await pilot.press(*"terKSq", "enter")
         await at_rest(pilot)
 
@@ -84,9 +95,14 @@ async def test_login_goes_to_the_one_held_host_and_asks_which_when_there_are_sev
         await at_rest(pilot)
         assert backend.requests == [("login", "node:gpu-006")]
 
-        held = {**troubled().sources, "node:gpu-007": source(7, health="down", phase="held", error="refused")}
+        why = "refused: a long reason, with more words than this dialog has the width for"
+        held = {**troubled().sources, "node:gpu-007": source(7, health="down", phase="held", error=why)}
         await publish(app, pilot, backend, msgspec.structs.replace(troubled(), sources=held))
-        await pilot.press("L", "j", "enter")
+        await pilot.press("L")
+        await at_rest(pilot)
+        assert re.search(r"› gpu-006  a person must log in +│", text_of(app))
+        assert re.search(r"  gpu-007  refused: a long reason,[^│]*… │", text_of(app))
+        await pilot.press("j", "enter")
         await at_rest(pilot)
         assert backend.requests[-1] == ("login", "node:gpu-007")
 

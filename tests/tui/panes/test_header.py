@@ -95,7 +95,7 @@ def test_a_scheduler_that_does_not_answer_is_shown_as_late_or_down() -> None:
     assert rendered(slurm(answered_at=NOW - 100.0, health="late")) == ("  slurm late 1m", "warn")
     assert rendered(slurm(answered_at=NOW - 190.0, health="down")) == ("  slurm down 3m", "warn")
     assert rendered(slurm(answered_at=None, health="late", phase="connecting")) == ("  slurm connecting", "warn")
-    assert rendered(slurm(answered_at=None, health="down")) == ("  slurm never", "warn")
+    assert rendered(slurm(answered_at=None, health="down")) == ("  slurm no data", "warn")
 
 
 def test_several_clusters_are_shown_by_name_and_counted_where_there_is_no_room() -> None:
@@ -121,8 +121,8 @@ def test_of_prometheus_the_worst_server_or_its_silent_node_is_shown() -> None:
     assert shown(login, late, nodes[1], dcgm) == "  ssh 1/1  prometheus 1/2 gpu-002 no answer 2m"
     assert shown(late, server("dcgm", health="down")) == "  prometheus down 10s"
     never = server("node", health="down", answered_at=None)
-    assert shown(never) == "  prometheus never"
-    assert shown(dcgm, never) == "  prometheus prod:node never", "the other one answers"
+    assert shown(never) == "  prometheus no data"
+    assert shown(dcgm, never) == "  prometheus prod:node no data", "the other one answers"
 
 
 def test_other_kinds_of_source_are_counted() -> None:

@@ -123,8 +123,10 @@ SETTLES: Seconds = 10.0
 
 
 def is_new(source: Source, state: State, now: Instant) -> bool:
-    """Whether a source may only not have answered yet: this program has just started, and nothing has failed."""
-    return source.answered_at is None and source.error is None and now - state.started_at < SETTLES
+    """Whether a source may only not have answered yet: nothing has failed, and this program has just started or asks a
+    person to log in: while it does, other hosts that need a login wait."""
+    has_nothing = source.answered_at is None and source.error is None
+    return has_nothing and (bool(state.prompts) or now - state.started_at < SETTLES)
 
 
 FIRST_LOGIN: Seconds = 120.0

@@ -116,8 +116,7 @@ class MonitorBlind(MonitorRule, frozen=True, kw_only=True):
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         lost = lost_together(state) if state.is_dashboard else ()
         wanted = lost or [source for source in state.sources.values() if source.health != "off"]
-        # In the phase "prompting", somebody is logging in.
-        sees = not lost and any(one.health == "ok" or one.phase == "prompting" for one in wanted)
+        sees = not lost and any(one.health == "ok" for one in wanted)
         if sees or all(is_new(one, state, now) for one in wanted):
             return
         problem = (
@@ -209,7 +208,7 @@ class SourceLate(SourceRule, frozen=True, kw_only=True):
 
 
 class SourceDown(SourceRule, frozen=True, kw_only=True):
-    """A source other than a node fails, or needs an interactive login (2FA).
+    """A source other than a node fails, or waits for a login (password, 2FA).
 
     Defaults: our choice: a controller that restarts responds again within minutes
     """
@@ -218,7 +217,7 @@ class SourceDown(SourceRule, frozen=True, kw_only=True):
 
     def problem(self, source: Source, now: Instant) -> str:
         is_login = source.phase == "held" and source.can_log_in
-        what = "needs an interactive login (2FA)" if is_login else "fails"
+        what = "waits for a login" if is_login else "fails"
         return f"{what}: {clean(source.problem or 'no reason is known')}"
 
 

@@ -18,6 +18,7 @@ from trainmon.alerting.rules.base import (
     Well,
     is_answering,
     is_logging_in,
+    is_new,
     is_unread,
     lasted,
     of_last_state,
@@ -250,7 +251,8 @@ class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for source in state.sources.values():
-            if source.health in ("ok", "off") or source.kind != "node" or is_unread(source, state):
+            is_silent = source.kind == "node" and source.health not in ("ok", "off")
+            if not is_silent or is_new(source, state, now) or is_unread(source, state):
                 continue
             quiet = None if source.answered_at is None else lasted(source.answered_at, state, now)
             node = source.name.removeprefix("node:")
@@ -261,7 +263,7 @@ class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
 
     def _finding(self, node: str, source: Source, quiet: Seconds | None, state: State, now: Instant) -> Finding:
         is_held, run = source.phase == "held", runs_by_node(state).get(node)
-        held = "needs an interactive login (2FA)" if source.can_log_in else "cannot be logged in to"
+        held = "waits for a login" if source.can_log_in else "cannot be logged in to"
         is_slow = is_logging_in(source, state, now)
         problem = held if is_held else "is late" if source.health == "late" and not is_slow else "is unreachable"
         error = source.problem or (

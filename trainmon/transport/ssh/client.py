@@ -188,7 +188,7 @@ def refusal(host: str, result: HostKeyResult, blob: bytes, command: str) -> Host
     return HostKeyRefused(
         host,
         f"{host}: its {kind} host key is not known: {print_}, as {result.name}{others}{notes}",
-        hint=f"compare the fingerprint with its administrator's, then accept it with: {command}",
+        hint=f"ask its administrator for the fingerprint; if it is the same, accept it with: {command}",
     )
 
 

@@ -196,7 +196,10 @@ class UserAuth:
             message.get_string()
             count = min(message.get_int(), 32)
             fields = [(message.get_string().decode("utf-8", "replace"), message.get_boolean()) for _ in range(count)]
-            self._replies.put(AuthRequest(title, instructions, tuple(fields)))
+            # With PAM, sshd puts what a module says before its question into the question: the menu of a second factor.
+            said = "\n".join(text.rstrip("\n").rpartition("\n")[0] for text, _ in fields)
+            asked = tuple((text.rstrip("\n").rpartition("\n")[2], echo) for text, echo in fields)
+            self._replies.put(AuthRequest(title, f"{instructions}\n{said}".strip("\n"), asked))
 
 
 # ---- the methods in their order --------------------------------------------------------------------------------------
@@ -260,7 +263,7 @@ class Prompter:
         if self._ask is None:
             return None
         shown = tuple((clean(text, 200), echo) for text, echo in fields)
-        lines = "\n".join(clean(line, 200) for line in instructions.splitlines()[:20])
+        lines = "\n".join(clean(line, 500) for line in instructions.splitlines()[:100])
         with self.lock:
             answers = self._ask(host, clean(title, 200), lines, shown)
         return answers if answers is not None and len(answers) == len(fields) else None
@@ -386,7 +389,7 @@ class Login:
 
         def ask(again: bool) -> str | None:
             title = f"Passphrase for {file.path}"
-            note = "Wrong passphrase." if again else "Asked once for all hosts that use this key."
+            note = "Wrong passphrase." if again else "It unlocks the key here, for all its hosts. It is not sent."
             answers = self._prompter(self._host, title, note, ((f"{title}: ", False),))
             return answers[0] if answers else None
 
@@ -447,7 +450,7 @@ class Login:
     def _ask(self, title: str, instructions: str, *fields: tuple[str, bool], what: str = "") -> tuple[str, ...]:
         answers = self._prompter(self._host, title, instructions, fields)
         if answers is None:
-            message = f"{self._host} asked for {clean(what or fields[0][0], 100).rstrip(': ')}; no answer was given"
+            message = f"{self._host} asked for {clean(what or fields[0][0], 100).rstrip(': ')} and got no answer"
             raise LoginNeeded(self._host, message, hint="log in again")
         return answers
 

@@ -368,7 +368,7 @@ class OpensshShell(LocalShell):
             hint = "ask its administrator"
             if "is known for" in reason:
                 accept = accept_command(self.route[-1], self.route[:-1], self._dialer.config_file)
-                hint = f"compare the fingerprint with its administrator's, then accept it with: {accept}"
+                hint = f"ask its administrator for the fingerprint; if it is the same, accept it with: {accept}"
             return HostKeyRefused(host, f"{host}: its host key is refused by ssh: {reason}", hint=hint)
         if any(map(REFUSED.search, lines)):
             at = refuser(self.route, lines)
@@ -467,7 +467,7 @@ class OpensshDialer:
     def lost(self, master: HostSettings) -> HostUnreachable:
         """The error of a host whose master connection has ended. One login without it is tried."""
         again = f"log in again with {login_command(master, self.config_file)}"
-        error = LoginNeeded(master.name, f"{master.name}: the master connection is closed: {again}")
+        error = LoginNeeded(master.name, f"{master.name}: the master connection is closed", hint=again)
         error.waits_for_person = True
         self._passed.clear()
         return copied(self._awaited.setdefault(master.name, Awaited(error, False, time.monotonic())).reason)

@@ -16,6 +16,7 @@ from trainmon.alerting.rules import (
     ConfigNotLoaded,
     LedgerStuck,
     MonitorBlind,
+    NodeUnreachable,
     OutboxOld,
     SourceDown,
     SourceLate,
@@ -30,6 +31,8 @@ from trainmon.model import (
     Leadership,
     LeadershipChanged,
     LedgerTrouble,
+    Prompt,
+    PromptsChanged,
     Route,
     Run,
     RunSpec,
@@ -103,6 +106,16 @@ def test_when_nothing_at_all_answers_that_is_the_one_notification() -> None:
         assert notice.alerts[0].summary.startswith("no data: 0 of 4 sources responding; the last data came")
         assert (unwell(story.state, story.clock.wall) or "").startswith("0 of 4 sources responding for")
         story.speak(*names).well().at(1_200).expect("resolve", "self")
+
+
+def test_while_a_person_is_asked_to_log_in_no_host_is_called_unreachable() -> None:
+    queue = Source(name="slurm:prod", kind="slurm", cluster="prod", phase="connecting")
+    sources = (queue, *(replace(queue, name=name, kind="node") for name in LINK))
+    with Story(MonitorBlind(), ClusterUnreachable(), NodeUnreachable(), SourceLate(), sources=()) as story:
+        story.hear(*map(SourceChanged, sources))
+        story.hear(PromptsChanged((Prompt(id=1, host="gpu-001", title="Password"),))).at(170)
+        assert open_alerts(story) == []
+        story.hear(PromptsChanged(())).at(300).expect("fire", "self")
 
 
 def test_a_cluster_that_is_unreachable_hides_its_queue_and_not_a_missing_key_of_wandb() -> None:

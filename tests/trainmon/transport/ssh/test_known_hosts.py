@@ -142,7 +142,7 @@ def test_an_unknown_host_is_refused_with_its_fingerprint_and_the_command(
     name = f"[{sshd.address(0)}]:{sshd.port}"
     assert refused.message == f"n0: its ED25519 host key is not known: {fingerprint(blob)}, as {name}"
     command = f"ssh -F {tmp_path}/config -o StrictHostKeyChecking=ask -p {sshd.port} n0 true"
-    assert refused.hint == f"compare the fingerprint with its administrator's, then accept it with: {command}"
+    assert refused.hint == f"ask its administrator for the fingerprint; if it is the same, accept it with: {command}"
 
 
 def test_a_changed_host_is_refused_loudly(sshd: Sshd, loop: EventLoop, tmp_path: Path, theirs: Key) -> None:

@@ -261,6 +261,23 @@ def test_a_second_factor_of_several_rounds(sshd: Sshd, loop: EventLoop, tmp_path
     assert person.requests[0] == ("asker", "Second factor", "Passcode or option: ")
 
 
+def test_the_menu_that_sshd_puts_before_the_question_of_pam_is_no_part_of_it(
+    sshd: Sshd, loop: EventLoop, tmp_path: Path
+) -> None:
+    menu = "Duo two-factor login for ana\n\n 1. Duo Push to XXX-XXX-1234\n"
+    question = "Passcode or option (1-1): "
+    rounds = (("", ((f"{menu}\n{question}", False),), ("1",)),)
+    heard: list[tuple[object, ...]] = []
+
+    def ask(*asked: object) -> tuple[str, ...]:
+        heard.append(asked)
+        return ("1",)
+
+    with asking(sshd, loop, tmp_path, Script(("keyboard-interactive",), rounds=rounds), ask) as dialer:
+        assert works(dialer.dial("asker"))
+    assert heard == [("asker", question, f"say it\n{menu}".rstrip(), ((question, False),))]
+
+
 def test_hosts_that_wait_for_their_question_hold_no_connection_and_ring_no_phone(
     sshd: Sshd, loop: EventLoop, tmp_path: Path
 ) -> None:
@@ -330,7 +347,7 @@ def test_a_declined_question_needs_a_login(sshd: Sshd, loop: EventLoop, tmp_path
     person = Person({"Passcode or option: ": None})
     with asking(sshd, loop, tmp_path, script, person) as dialer, pytest.raises(LoginNeeded) as raised:
         dialer.dial("asker")
-    assert raised.value.message == "asker asked for Passcode or option; no answer was given"
+    assert raised.value.message == "asker asked for Passcode or option and got no answer"
 
 
 @pytest.mark.parametrize(

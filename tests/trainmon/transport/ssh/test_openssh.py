@@ -181,12 +181,12 @@ def test_a_lost_master_connection_is_used_again_when_it_is_back_and_no_login_is_
     again = f"log in again with ssh -F {site.config} n1"
     assert status is None
     assert isinstance(error, LoginNeeded)
-    assert error.message == f"n1: the master connection is closed: {again}"
+    assert (error.message, error.hint) == ("n1: the master connection is closed", again)
     assert error.waits_for_person
-    with pytest.raises(LoginNeeded, match=f"n1: the master connection is closed: {again}"):
+    with pytest.raises(LoginNeeded, match=rf"n1: the master connection is closed \({again}\)$"):
         dialler.dial("n1").run(["true"], timeout=60)  # the one login without it
     before = site.logins()
-    with pytest.raises(LoginNeeded, match=f"n1: the master connection is closed: {again}") as refused:
+    with pytest.raises(LoginNeeded, match=rf"n1: the master connection is closed \({again}\)$") as refused:
         dialler.dial("n1")
     assert refused.value.waits_for_person
     assert site.logins() == before

@@ -81,6 +81,20 @@ def test_kerberos_logs_in_where_our_client_cannot(realm: Realm, loop: EventLoop)
         connections(loop, realm.config(), "openssh").dial("n0").run(["true"], timeout=60)
 
 
+def test_a_person_whom_the_host_asks_nothing_gets_a_ticket_and_the_host_is_logged_in_to(
+    realm: Realm, loop: EventLoop
+) -> None:
+    only = "Host *\n  PreferredAuthentications gssapi-with-mic,publickey\n"
+    dialler = connections(loop, realm.config(only), ask=lambda *_: None)
+    for _ in range(2):
+        with pytest.raises(LoginRefused, match=r"refuses the login of .* \(get a Kerberos ticket: kinit\)$") as refused:
+            dialler.dial("n0")
+        assert refused.value.waits_for_person
+    realm.kdc.log_in()
+    assert isinstance(dialler.dial("n0"), OpensshShell)
+    realm.kdc.log_out()
+
+
 def test_nobody_is_asked_for_a_password_while_there_is_a_ticket(realm: Realm, loop: EventLoop) -> None:
     asked: list[str] = []
 

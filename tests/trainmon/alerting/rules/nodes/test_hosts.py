@@ -80,7 +80,7 @@ def test_a_login_that_waits_for_a_person_is_no_dead_node() -> None:
     scene = Scene().runs().silent(90.0).lost("a passphrase is wanted", phase="held", hint="press L to log in again")
     finding = only(scene.found(AWAY))
     assert (finding.severity, finding.advice) == ("warning", "press L to log in again")
-    assert finding.summary.startswith("n1 needs an interactive login (2FA): a passphrase is wanted")
+    assert finding.summary.startswith("n1 waits for a login: a passphrase is wanted")
 
 
 def test_a_node_of_a_run_whose_first_login_is_slow_is_critical_after_two_minutes() -> None:
