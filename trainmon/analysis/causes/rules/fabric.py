@@ -2,7 +2,8 @@
 
 from trainmon.analysis.causes.sieve import Rule
 
-SHARD = r"shard(?!.{0,60}\.(?:tar|parquet|arrow|tfrecords?|jsonl?|csv|npy|mds|idx|zst)\b)"
+DATA = r"\.(?:tar|parquet|arrow|tfrecords?|jsonl?|csv|npy|mds|idx|zst)\b"
+SHARD = rf"shard(?!.{{0,60}}{DATA})"
 """A shard of a checkpoint, not of the data."""
 
 FABRIC = (
@@ -110,10 +111,11 @@ FABRIC = (
             r"(?:Header|Metadata)(?:TooLarge|IncompleteBuffer|TooSmall)|InvalidHeader", r"archive is corrupted",
             r"invalid header or archive", r"\bBadZipFile", r"File is not a zip file", r"file signature not found",
             r"truncated file: eof", r"Unable to open table file",
-            rf"(?:checkpoint|weights?|{SHARD}|\.pt|\.pth|\.ckpt|\.safetensors|\.bin|\.distcp)\b.{0,60}(?:is |are |be "
-            r"|seems? |appears? |was )(?:to be )?(?:corrupt|truncated|incomplete|damaged|empty)",
+            rf"(?:checkpoint|weights?|{SHARD}|\.pt|\.pth|\.ckpt|\.safetensors|\.bin|\.distcp)\b"
+            r"(?:(?! dir| folder).){0,60}(?:is |are |be |seems? |appears? |was )(?:to be )?(?:corrupt|truncated"
+            r"|incomplete|damaged|empty)",
             rf"corrupt(?:ed)? (?:checkpoint|weights|model file|{SHARD})",
-            r"checksum.{0,40}(?:mismatch|does not match|failed)", r"Ran out of input",
+            rf"^(?!.*{DATA}).*(?<![\w/])checksum.{{0,40}}(?:mismatch|does not match|failed)", r"Ran out of input",
             r"Invalid magic number; corrupt file", r"incomplete metadata, file not fully covered",
             r"No such file or directory: .{0,300}/\.metadata\b",  # DCP writes it last
             r"unpickling stack underflow", r"_pickle\.UnpicklingError",
