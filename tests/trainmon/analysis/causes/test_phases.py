@@ -122,6 +122,9 @@ def test_a_rank_that_had_died_before_sigterm_was_not_ended_by_it(before: str, ca
         (" iteration     {0}/  9 | lm loss: 2.1 | loss scale: 1.0 | grad norm: inf |", "completed"),
         ("step {0} loss inf best_loss 2.0", "diverged"),
         ("{{'eval_loss': nan, 'epoch': {0}}}", "diverged"),
+        ("[titan] step: {0}  loss:     nan  grad_norm:     nan  memory: 40.1GiB(42.1%)  tps: 6,412", "diverged"),
+        ("Step {0}/9; acc: 31.05; ppl: 57.21; xent: nan; lr: 0.00029; 3444/188 tok/s", "diverged"),
+        ("rank-id:0 Iter:{0} Rank:207.20 it/sec Total:1657.61 it/sec [0][loss]:nan", "diverged"),
         ("step {0} best_loss inf", "completed"),
     ],
 )
