@@ -256,7 +256,7 @@ def _log(log: Log | None, now: Instant) -> dict[str, Any]:
         "path": log.path,
         "age_s": _age(log.at, now),
         "lines_per_s": log.lines_per_s,
-        "tail": [*log.lines, *filter(None, [log.partial])][-TAIL:],
+        "tail": [*log.shown[-TAIL:]],
     }
 
 

@@ -112,8 +112,13 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("journald", rf"[\w.-]{{1,64}} {IDENTIFIER}\[\d{{1,8}}\]:|(?<=\S )(?:->?|>>)(?=\s)"),
 )
 """Name and pattern. A named group is what the lines of one process share."""
+EXCEPTION = (
+    r"[\w.]{0,100}(?:Error|Exception|Warning|Interrupt|socket\.timeout"
+    r"|(?<=[a-z])(?:Timeout|Refused|Unavailable|NotFound|Invalid|Expired|Exhausted|Crashed))\b"
+)
+"""An exception, whose module looks like the name of a logger."""
 PREFIX = re.compile(
-    r"[ \t]{0,4}(?![\w.]{0,100}(?:Error|Exception|Warning|Interrupt)\b)"  # an exception is called like a logger
+    rf"[ \t]{{0,4}}(?!{EXCEPTION})"
     rf"(?:{'|'.join(pattern for _, pattern in KINDS)})[ \t]?"
 )
 """One thing in front of a line, with one blank behind it: what follows may be indented."""

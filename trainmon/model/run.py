@@ -66,6 +66,11 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     resync: bool = False
     """Whether its reader has restarted: the next lines repeat some that were read before."""
 
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """Its lines, and behind them the unfinished one."""
+        return self.lines if self.partial is None else (*self.lines, self.partial)
+
 
 LOG_PART = 64 * 1024
 """Bytes of a log that are read at a time: 1.6 s over a link of 40 KB/s."""

@@ -12,13 +12,13 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.analysis.causes.choose import FULL, choose, is_evaluation
-from trainmon.analysis.causes.lines import EXCEPTION, read_lines
+from trainmon.analysis.causes.lines import read_lines
 from trainmon.analysis.causes.rules import RULE
 from trainmon.analysis.causes.signs import OF_PART, RESULT_LINES, SURVIVED, Found, Signs, in_order, read_signs
 from trainmon.analysis.gpus import BREAKING_XIDS
 from trainmon.analysis.log_formats import report
 from trainmon.lib import clean, counted, scrub
-from trainmon.lib.log_prefix import LEVEL
+from trainmon.lib.log_prefix import EXCEPTION, LEVEL
 from trainmon.model import CauseFacts, CauseName, Classification, Evidence, LogExcerpt, NodeFacts
 
 # ---- one short text for the same failure, whatever its numbers, addresses, paths, hosts and times are ----------------
@@ -59,6 +59,12 @@ HAS_FAILED = re.compile(
     re.IGNORECASE,
 )
 """A line that says that the program failed, or that it did not save its result."""
+DIES = re.compile(
+    r"^terminate called\b|^Fatal Python error|\bcore dumped\b|\bTerminating the process\b"
+    r"|\bexit(?:ed)?(?: with)?(?: exit)? code\W{0,3}[1-9]",
+    re.IGNORECASE,
+)
+"""A line with which a program ends, or that its launcher prints when it has."""
 BESIDE = re.compile(r"Exception in thread|Error in atexit")
 """The title of a traceback that did not end the program."""
 
@@ -236,16 +242,20 @@ def fatal_end(lines: Sequence[str]) -> Classification | None:
         return None
     strong = [one for one in signs.found if one.strength >= 2 and one.rule.role != "result"]
     fatal = [one for one in strong if _is_fatal(one, signs)]
-    is_over = fatal and not signs.steps_after(fatal[-1].index) and len(lines) - strong[-1].index <= EPILOGUE_LINES
+    is_over = fatal and not signs.goes_on(fatal[-1].index)
+    is_over = is_over and len(lines) - strong[-1].index <= EPILOGUE_LINES
     return classify(facts) if is_over else None
 
 
 def _is_fatal(one: Found, signs: Signs) -> bool:
-    """Whether it ends a program. Some print an exception without its traceback as their last line, and end."""
-    if one.is_fatal_exception or one.strength == 3 or one.rule.cause == "segfault":
+    """Whether it ends a program: what is printed next may say so. Some print an exception without its traceback as
+    their last line, and end."""
+    if one.is_fatal_exception or one.strength == 3 or one.rule.cause == "segfault" or signs.ends_job(one):
+        return True
+    if any(DIES.search(line.text) for line in signs.lines[one.index : one.index + EPILOGUE_LINES]):
         return True
     line = signs.lines[one.index]
-    is_plain = EXCEPTION.match(line.text) is not None and HAS_LEVEL.search(line.head) is None
+    is_plain = re.match(EXCEPTION, line.text) is not None and HAS_LEVEL.search(line.head) is None
     return is_plain and one.raised is None and one.index == len(signs.lines) - 1
 
 

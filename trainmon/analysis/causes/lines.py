@@ -20,9 +20,6 @@ LONGEST = 2_000
 FEW = 8
 """Ranks. More than these, and than half of the lines, are the numbers of lines."""
 
-EXCEPTION = re.compile(r"[\w.]*(?:Error|Exception|Warning|Interrupt)\b")
-"""An exception, whose module looks like the name of a logger."""
-
 
 class Line(NamedTuple):
     """One line as its process wrote it."""

@@ -190,6 +190,12 @@ class Signs(msgspec.Struct):
         """Whether the run made a step between two lines. A progress bar is drawn once more when its program fails."""
         return len({self.lines[index].text for index in self.steps_of(first, end)}) > 1
 
+    def goes_on(self, index: int) -> bool:
+        """Whether the run made a step after a line. A bar is drawn once more when its program fails."""
+        after = self.progress[bisect_right(self.progress, index) :]
+        is_bar = all(BAR.search(self.lines[step].text) for step in after)
+        return len({self._step(step) for step in after}) > (1 if is_bar else 0)
+
     def ends_job(self, one: Found) -> bool:
         """Whether Slurm says in this line that it ends the job."""
         return JOB_END.search(self.lines[one.index].text) is not None

@@ -84,7 +84,8 @@ def after_its_log(run: Run, context: RunContext, now: Instant) -> Judgement | No
     if cause is not None:
         error = cause.cause + (f" ({cause.exception})" if cause.exception else "")
         at = "before its first step" if progress.at is None else f"after {where(progress)}"
-        why = f"its log ended {ago(quiet)} ago with an error, {at}: {error}"
+        how = "" if cause.family in NO_ERROR else " with an error"
+        why = f"its log ended {ago(quiet)} ago{how}, {at}: {error}"
         if is_gone:
             return Judgement("dead", f"{why}; no process holds memory on its GPUs")
         if run.spec.process is not None:
@@ -136,7 +137,7 @@ def finished(run: Run, how: str, tail: str = "", known: Classification | None = 
 
 def _last_lines(log: Log) -> tuple[str, ...]:
     """The last lines of its newest file."""
-    lines = takewhile(lambda line: not line.startswith(LOG_MARK), reversed(log.lines[-TAIL_LINES:]))
+    lines = takewhile(lambda line: not line.startswith(LOG_MARK), reversed(log.shown[-TAIL_LINES:]))
     return tuple(lines)[::-1]
 
 
@@ -153,7 +154,7 @@ def _ended_well(run: Run, how: str) -> Judgement:
     """It says that it has ended: whether that is before its target."""
     goal, step = run.target_step, run.progress.step
     if goal is None or step is None:
-        return Judgement("finished", f"{how}; no target step is known" if goal is None else how)
+        return Judgement("finished", how) if goal is not None else not_finished(run, how, "finished")
     if step >= goal:
         return finished(run, how, f"; {how}")
     return not_finished(run, f"{how}, at step {step:,}")
@@ -162,10 +163,12 @@ def _ended_well(run: Run, how: str) -> Judgement:
 def not_finished(run: Run, how: str, otherwise: Verdict = "unknown") -> Judgement:
     """The verdict on a run that ended as if it were complete, and has not reached its target: `otherwise` if it has no
     target."""
-    goal = run.target_step
-    if goal is None:
-        return Judgement(otherwise, f"{how}; no target step is known")
-    return Judgement("dead", f"{how} of {goal:,}: not finished")
+    goal, loss = run.target_step, run.progress.loss
+    if goal is not None:
+        return Judgement("dead", f"{how} of {goal:,}: not finished")
+    if otherwise == "finished" and loss is not None and not math.isfinite(loss):
+        return Judgement("diverged", f"{how}, but the loss is {non_finite_text(loss)}")
+    return Judgement(otherwise, f"{how}; no target step is known")
 
 
 def after_its_process(run: Run, process: OwnProcess, ended_at: Instant, now: Instant) -> Judgement:
@@ -459,8 +462,14 @@ def is_unread(run: Run, job: Job | None, now: Instant) -> bool:
 def unread(run: Run, context: RunContext, now: Instant) -> Judgement:
     """The verdict on such a run. It names GPUs that are busy at low power: small models and hangs look the same."""
     spin = gpus_of(run, context.nodes, context.sources, now).spin
-    why = "its log grows, but shows no known step line" + (f"; {spin}" if spin else "")
+    why = f"{growth(run, now)}, but shows no known step line" + (f"; {spin}" if spin else "")
     return Judgement("unknown", why + missing_job(run, context, now), "unread")
+
+
+def growth(run: Run, now: Instant) -> str:
+    """`its log grows`, or when it did."""
+    quiet = 0.0 if run.log is None or run.log.at is None else now - run.log.at
+    return "its log grows" if quiet <= QUIET_START else f"its log last grew {ago(quiet)} ago"
 
 
 def last_line_at(run: Run, job: Job | None) -> Instant | None:

@@ -33,6 +33,7 @@ from trainmon.analysis.runs.no_steps import (
     after_its_log,
     after_its_process,
     ended_by,
+    growth,
     is_unread,
     last_line_at,
     not_finished,
@@ -300,14 +301,14 @@ def _without_a_step(run: Run, context: RunContext, now: Instant) -> Judgement:
     if log.at is None:
         return Judgement("idle", "its log is empty")
     if _is_busy(run, now):
-        return _busy(run, now) or Judgement("starting", "its log grows but shows no step yet")
+        return _busy(run, now) or Judgement("starting", f"{growth(run, now)} but shows no step yet")
     silence = no_slurm_answer(run, context, now)
     if silence:
         return Judgement("unknown", f"its log shows no step yet; {silence}: whether its job runs is not known")
     if not is_unread(run, None, now):
         return Judgement("idle", f"its log shows no step and has not grown for {duration(now - log.at)}")
     is_new = log.began_at is None or now - log.began_at <= run.spec.stall_after
-    return Judgement("starting", "its log grows but shows no step yet") if is_new else unread(run, context, now)
+    return Judgement("starting", f"{growth(run, now)} but shows no step yet") if is_new else unread(run, context, now)
 
 
 def _is_busy(run: Run, now: Instant) -> bool:

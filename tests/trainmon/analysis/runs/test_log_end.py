@@ -159,6 +159,34 @@ def test_an_exception_without_its_traceback_as_the_last_line_is_the_end(line: st
     )
 
 
+BAR = " 64%|######4   | 12880/20000 [14:02<07:45, 15.30it/s]"
+ABORTED = ("terminate called after throwing an instance of 'std::bad_alloc'", "  what():  std::bad_alloc")
+CANCELLED = "slurmstepd: error: *** JOB 71 ON gpu-1 CANCELLED AT 2026-11-02T10:00:00{} ***"
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        ((BAR, *OOM["log"].split("\n"), BAR), "its log ended 1m ago with an error, after step 12,880: cuda-oom"),
+        (ABORTED, "its log ended 1m ago with an error, after step 12,880: host-oom"),
+        ((CANCELLED.format(""),), "its log ended 1m ago, after step 12,880: cancelled-by-user"),
+        ((CANCELLED.format(" DUE TO TIME LIMIT"),), "its log ended 1m ago, after step 12,880: time-limit"),
+    ],
+)
+def test_what_ends_a_program_at_once_is_the_end(lines: tuple[str, ...], why: str) -> None:
+    """tqdm draws its bar once more behind the traceback; of an end by Slurm or a person, nobody speaks of an error."""
+    verdict, said = judge(ended(70, *STEPS, *lines), RunContext(), NOW)
+    assert (verdict, said.partition(" (")[0]) == ("dead", why)
+    assert judge(ended(70, *STEPS, *lines, *STEPS[:2]), RunContext(), NOW).verdict == "healthy"
+
+
+def test_the_last_line_counts_without_a_line_break_too() -> None:
+    died = ended(70, *STEPS)
+    assert died.log is not None
+    died = replace(died, log=replace(died.log, partial=BARE))
+    assert judge(died, RunContext(), NOW).verdict == "dead"
+
+
 def test_a_log_that_ends_with_the_last_words_of_its_trainer_has_ended() -> None:
     words = "Training completed. Exiting."
     endless = replace(SPEC, target_step=None)
@@ -170,6 +198,12 @@ def test_a_log_that_ends_with_the_last_words_of_its_trainer_has_ended() -> None:
     assert judge(ended(70, *STEPS, words), RunContext(), NOW) == (
         "dead",
         "its log ended 1m ago with: Training completed. Exiting., at step 12,880 of 20,000: not finished",
+    )
+    assert judge(
+        ended(70, *STEPS, words, spec=endless, progress=replace(PROGRESS, loss=math.nan)), RunContext(), NOW
+    ) == (
+        "diverged",
+        "its log ended 1m ago with: Training completed. Exiting., but the loss is NaN",
     )
     assert judge(ended(70, *STEPS, words, spec=endless), HELD, NOW).verdict == "healthy"
     there = replace(PROGRESS, step=20_000)

@@ -270,6 +270,10 @@ def test_a_log_that_grows_for_hours_without_a_step_is_not_starting() -> None:
     assert pulses.log is not None
     young = replace(pulses, log=replace(pulses.log, began_at=NOW - 60))
     assert judged(young, slurm=None)[0] == "starting"
+    for still in (pulses, young):
+        assert still.log is not None
+        still = replace(still, log=replace(still.log, at=NOW - 600))
+        assert judged(still, slurm=None)[1].startswith("its log last grew 10m ago")
 
 
 # ---- a log of which no line is known -------------------------------------------------------------------------------
