@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from trainmon.alerting.rules import Rule, is_answering
 from trainmon.alerting.rules.base import Unknown
-from trainmon.alerting.rules.gpus.faults import OLD_ERRORS, REMAP_PENDING
 from trainmon.alerting.rules.nodes import DOWN, DOWN_FLAGS
 from trainmon.analysis.retries import record_text
 from trainmon.lib import Instant, Seconds, group_by
@@ -25,12 +24,6 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("/dev/shm", "/tmp"), ("disk-full", "inodes-full", "disk-hung", "disk-read-only")),
 }
 """The rules that judge each check. Of a disk only a critical alert counts: at a warning, a tenth of it is left."""
-
-HARMLESS: Mapping[str, str] = {
-    "slow-link": "", "ecc-uncorrected": OLD_ERRORS, "row-remap": REMAP_PENDING,
-}  # fmt: skip
-"""Alerts with these words in their summaries say nothing against a start: it would be slow, or the driver has set the
-bad memory aside."""
 
 PASSING = frozenset({"disk-full", "inodes-full", "infiniband-flapping"})
 """What may end with the job or within minutes. On a node that is only read during a job, its alert stays open."""
@@ -76,9 +69,8 @@ def node_checks(
 
 def _is_harmless(alert: Alert, trained: Iterable[Attempt]) -> bool:
     """Whether the next attempt of a run does not fail by this; `trained`: those before that made steps."""
-    words = HARMLESS.get(alert.rule)
     return (
-        (words is not None and words in alert.summary)
+        bool(alert.known.get("starts"))
         or says(alert.summary, "no-permission")  # of ours, not the job's
         or any(
             alert.node in one.nodes

@@ -32,6 +32,7 @@ from trainmon.model.alerts import (
     Notice,
     NoticeKind,
     Notification,
+    Problem,
     Route,
     Severity,
     Silence,

@@ -55,6 +55,9 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     another episode."""
     person: bool = False
     """Done by a person on purpose. Its severity is always `info`."""
+    known: Mapping[str, float | str] = {}
+    """What code must know of it later, also after a restart of this program: nothing reads a summary. `starts`: whether
+    the next attempt on that node does not fail by it: it would be slow, or the driver has set the bad memory aside."""
 
 
 class Finding(Problem, frozen=True, kw_only=True):

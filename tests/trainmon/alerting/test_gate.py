@@ -82,7 +82,7 @@ def test_what_does_not_end_a_start_is_noted_and_a_fault_beside_it_counts() -> No
     def outcome(check: str, alerts: dict[str, Alert]) -> str:
         return of_n1(replace(scene(), alerts=alerts))[check].outcome
 
-    slow = alert("slow-link", "node:n1 mlx5_0/1")
+    slow = alert("slow-link", "node:n1 mlx5_0/1", known={"starts": True})
     assert outcome("links", slow) == "noted"
     assert (
         outcome("links", slow | {"a2": replace(alert("infiniband-down", "node:n1 mlx5_1/1")["a1"], id="a2")}) == "fault"
@@ -109,7 +109,11 @@ def outcome_of(scene: Scene, check: str) -> str:
     state = replace(scene.runs().state, evaluated_at=NOW)
     rules = {rule.name: rule for rule in EVERY if rule.name in CHECKS[check]}
     found = (one for rule in rules.values() for one in rule.check(state, NOW))
-    alerts = [alert(one.rule, one.subject, summary=one.summary)["a1"] for one in found if isinstance(one, Finding)]
+    alerts = [
+        alert(one.rule, one.subject, summary=one.summary, known=one.known)["a1"]
+        for one in found
+        if isinstance(one, Finding)
+    ]
     return of_n1(replace(state, alerts={one.subject: one for one in alerts}))[check].outcome
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from trainmon.lib import Instant, Seconds, by_key, group_by
-from trainmon.model import Alert, Finding
+from trainmon.model import Alert, Finding, Problem
 
 OUTAGE_TOLERANCE: Seconds = 3_600.0
 """The `for` of a pending alert continues after an outage of at most this long; after a longer one it starts again
@@ -42,18 +42,7 @@ def new_alert(
     distinct = (0.0, 0) if finding.event else (now, episode - 1)
     return Alert(
         id=alert_id(finding.rule, finding.subject, since, taken, *distinct),
-        rule=finding.rule,
-        subject=finding.subject,
-        severity=finding.severity,
-        summary=finding.summary,
-        evidence=finding.evidence,
-        advice=finding.advice,
-        cluster=finding.cluster,
-        run=finding.run,
-        node=finding.node,
-        sources=finding.sources,
-        event=finding.event,
-        person=finding.person,
+        **{name: getattr(finding, name) for name in Problem.__struct_fields__},
         since=since,
         found_at=now,
         pending_since=now,

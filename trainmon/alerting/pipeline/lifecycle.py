@@ -16,7 +16,7 @@ from trainmon.alerting.rules import TEST, Rule
 from trainmon.alerting.rules.base import Gone, Results, Unknown
 from trainmon.analysis.last_seen import SETTLES_WITHIN
 from trainmon.lib import Instant, Seconds, ago, dated, group_by
-from trainmon.model import KEPT_RESOLVED, Alert, Finding, State, is_worse
+from trainmon.model import KEPT_RESOLVED, Alert, Finding, Problem, State, is_worse
 
 OVER = "over"
 NOT_WATCHED = "no longer watched"
@@ -130,9 +130,7 @@ def _with_finding(
 def _updated(alert: Alert, finding: Finding, now: Instant) -> Alert:
     """The alert with the details of its finding; the same value if they are unchanged."""
     changes: dict[str, Any] = {
-        name: value
-        for name in ("severity", "summary", "evidence", "advice", "cluster", "run", "node", "sources", "person")
-        if (value := getattr(finding, name)) != getattr(alert, name)
+        name: value for name in Problem.__struct_fields__ if (value := getattr(finding, name)) != getattr(alert, name)
     }
     if alert.data != "ok":
         changes |= {"data": "ok", "data_why": None}

@@ -25,6 +25,7 @@ from trainmon.model import (
     JobsListed,
     LogChunk,
     NodeReading,
+    Problem,
     Process,
     RunsChanged,
     RunSpec,
@@ -152,6 +153,5 @@ class Scene:
 
 
 def alert(finding: Finding, now: float) -> Alert:
-    names = ("rule", "subject", "severity", "summary", "cluster", "run", "node", "sources", "event")
-    same: dict[str, Any] = {name: getattr(finding, name) for name in names}
+    same: dict[str, Any] = {name: getattr(finding, name) for name in Problem.__struct_fields__}
     return Alert(id="a1", since=finding.since or now, found_at=now, phase="firing", **same)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
+
+from msgspec.structs import replace
 
 from trainmon.alerting.rules.base import Duration, Unknown, Unseen, is_answering, open_alert, silent
 from trainmon.alerting.rules.nodes import (
@@ -40,12 +41,6 @@ from trainmon.model import (
 # ---- rules about GPU faults ------------------------------------------------------------------------------------------
 
 
-NEW_ERRORS = "of them new"
-"""Part of the summary of an alert about new memory errors. The rule reads it back after a restart."""
-
-OLD_ERRORS, REMAP_PENDING = "none is new", "has bad rows of memory that a reset will remap"
-"""Parts of the summaries of alerts that say nothing against the next start."""
-
 REPORTED_FOR = 600.0
 """How long an Xid that is notified once is reported; nvidia_gpu_exporter looks back as far."""
 
@@ -70,14 +65,14 @@ class EccUncorrected(GpuRule, frozen=True, kw_only=True):
                 last = growths[-1].last if growths else None
                 # Errors that were new before this program started are known from the open alert.
                 alert = open_alert(state, self.name, f"gpu:{node.name}/{gpu.index}")
-                was_new = alert is not None and NEW_ERRORS in alert.summary and now - alert.since <= self.recent
-                first = alert.since if alert is not None and was_new else None
+                was_new = alert is not None and not alert.known.get("starts", True)
+                first = alert.since if alert is not None and was_new and now - alert.since <= self.recent else None
                 is_new = first is not None or (last is not None and now - last <= self.recent)
-                news = f" since its driver was loaded; {OLD_ERRORS}"
+                news = " since its driver was loaded; none is new"
                 if last is not None and counter is not None:
-                    news = f", {counter.since(now - self.recent):,} {NEW_ERRORS}, the last {ago(now - last)} ago"
+                    news = f", {counter.since(now - self.recent):,} of them new, the last {ago(now - last)} ago"
                 elif first is not None:
-                    news = f", some {NEW_ERRORS}, the first {ago(now - first)} ago"
+                    news = f", some of them new, the first {ago(now - first)} ago"
                 yield gpu_finding(
                     self, node, gpu, state,
                     severity=fault_severity(state, node.name) if is_new else "warning",
@@ -85,6 +80,7 @@ class EccUncorrected(GpuRule, frozen=True, kw_only=True):
                     evidence=tuple(f"{growth.by} more, {ago(now - growth.last)} ago" for growth in growths),
                     advice=f"drain the node and reset the GPU; {EXCLUDE}; if new errors appear, replace the GPU",
                     since=last,
+                    known={"starts": not is_new},
                 )  # fmt: skip
 
 
@@ -110,8 +106,9 @@ class RowRemap(GpuRule, frozen=True, kw_only=True):
                 yield gpu_finding(
                     self, node, gpu, state,
                     severity="warning",
-                    summary=REMAP_PENDING,
+                    summary="has bad rows of memory that a reset will remap",
                     evidence=("row remap: pending",),
+                    known={"starts": True},
                     advice="let the job continue; reset the GPU or reboot the node before the next job starts",
                 )  # fmt: skip
 
@@ -257,9 +254,6 @@ def _is_over(fault: Fault, past: NodeHistory) -> bool:
 NVML = "NVML: "
 """The start of the note of a node whose NVML does not start."""
 
-LISTED = re.compile(r"of its (\d+) GPUs")
-"""Reads the summary of an open alert."""
-
 
 class GpuMissing(GpuRule, frozen=True, kw_only=True):
     """A node has fewer GPUs than it should have, or none: according to its PCI bus, what it listed before, or Slurm.
@@ -276,14 +270,16 @@ class GpuMissing(GpuRule, frozen=True, kw_only=True):
         by_slurm = {name: slurm for name, slurm in state.scheduler_nodes.items() if slurm.lost_gpus is not None}
         for node in answering_nodes(state):
             listed, expected = len(node.gpus), gpus_expected(node, state)
+            known: dict[str, float] = {}
             if (summary := none_listed(node, state)) is not None:
                 severity = none_listed_severity(node, state)
             elif 0 < listed < expected:
                 summary = f"{node.name} lists {listed} of its {expected} GPUs: {expected - listed} missing"
-                severity = fault_severity(state, node.name)
+                severity, known = fault_severity(state, node.name), {"gpus": expected}
             else:
                 continue
-            yield self._finding(summary, severity, node, by_slurm.pop(node.name, None), state)
+            found = self._finding(summary, severity, node, by_slurm.pop(node.name, None), state)
+            yield replace(found, known=known)
         for name, slurm in by_slurm.items():
             known = state.nodes.get(name)
             count = slurm.lost_gpus or 1
@@ -326,9 +322,9 @@ class GpuMissing(GpuRule, frozen=True, kw_only=True):
 
     def _lists_fewer(self, node: Node, slurm: SchedulerNode | None, alert: Alert, state: State) -> Unknown | None:
         """Why it is not known whether a node lists all its GPUs: more may have been expected before a restart."""
-        if (found := LISTED.search(alert.summary)) is not None:
-            is_less, listed = len(node.gpus) < int(found[1]), counted(len(node.gpus), "GPU")
-            return Unknown(f"{node.name} lists {listed}, and had {found[1]}") if is_less else None
+        if (had := alert.known.get("gpus")) is not None:
+            listed = len(node.gpus)
+            return Unknown(f"{node.name} lists {counted(listed, 'GPU')}, and had {had:g}") if listed < had else None
         is_known = slurm is not None and is_answering(state, f"slurm:{slurm.cluster}")
         return None if node.gpus or is_known else Unknown(f"{node.name} still lists no GPU")
 

@@ -78,8 +78,8 @@ ADVICE = (
 LATE_SLOTS = 3
 """Periods of 30 s after which the counters of a node are not compared."""
 
-GROWS, MOVES = " per second", " moves "
-"""In the summaries of alerts about counters, and about traffic; the latter counts."""
+TRAFFIC = (PER_STEP, PER_SECOND)
+"""What a port moves, in comparison with the others of its node."""
 
 losing_of, slower_of, uneven_of = of_same_values(losing), of_same_values(slower), of_same_values(uneven)
 
@@ -140,7 +140,9 @@ class SlowLink(NodeRule, frozen=True, kw_only=True):
             own, usual = HAS.get(one.what, ("runs at {:g} Gb/s", "at {:g} Gb/s"))
             text = f"{own.format(one.value)}, {others} {usual.format(one.usual)}"
         else:
-            text = f"counts {rate_of(one.value)} {one.what}{GROWS}, {others} {rate_of(one.usual)} for as much traffic"
+            text = (
+                f"counts {rate_of(one.value)} {one.what} per second, {others} {rate_of(one.usual)} for as much traffic"
+            )
         details = (
             f"{one.link}: {port.link_layer or 'link layer unknown'}, {port.rate or 'rate unknown'}" if port else "",
             f"{one.what}: {LOSS[one.what]}" if one.what in LOSS else "",
@@ -151,7 +153,8 @@ class SlowLink(NodeRule, frozen=True, kw_only=True):
             f"{one.link} of {one.node} {text}" + (f": {listed(where, 1)}" if where else ""),
             subject=f"node:{one.node} {one.link}" if gpu is None else f"gpu:{one.node}/{gpu}",
             evidence=(*filter(None, details), *where[:6]),
-            advice=f"{ADVICE[2 if 'GB per' in text else gpu is not None]}; {EXCLUDE}",
+            advice=f"{ADVICE[2 if one.what in TRAFFIC else gpu is not None]}; {EXCLUDE}",
+            known={"what": one.what, "starts": True},
         )  # fmt: skip
 
     def lacking(self, state: State, node: Node, alert: Alert, now: Instant) -> Unknown | None:
@@ -165,11 +168,11 @@ class SlowLink(NodeRule, frozen=True, kw_only=True):
         followed = past.fabric.get(link)
         if followed is not None and followed.rates is None:
             return Unknown(f"the counters of {link} have been read for too short a time")
-        run = state.runs.get(alert.run or "")
-        if MOVES in alert.summary and run is not None and run.verdict not in STEPS:
+        run, what = state.runs.get(alert.run or ""), alert.known.get("what")
+        if what in TRAFFIC and run is not None and run.verdict not in STEPS:
             return Unknown(f"{run.name} is {verdict_text(run.verdict)}: its ports cannot be compared")
         is_idle = any(gpu.index == index and (gpu.utilization_pct or 0) < LOADED and not gpu.mig for gpu in node.gpus)
-        least = BUSY if MOVES in alert.summary else QUIET if GROWS in alert.summary else 0.0
+        least = BUSY if what in TRAFFIC else QUIET if what in LOSS else 0.0
         if least and followed is not None and "bytes" in followed.values:
             is_idle = (followed.rates or {}).get("bytes", 0.0) < least
         return Unknown(f"{link} is idle: it cannot be compared") if is_idle else None

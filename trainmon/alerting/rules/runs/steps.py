@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator
 from statistics import median
 from typing import ClassVar, NamedTuple
@@ -60,11 +59,8 @@ from trainmon.model import (
 
 # ---- rules about the loss of a run -----------------------------------------------------------------------------------
 
-SPIKE = re.compile(r"^(the .* rose to .* \(usually (\S+) to (\S+)\)) ")
-"""Reads our own summary: what happened, and between which values nine of ten were before."""
-
 SIGMAS_BETWEEN = 3.29
-"""The standard deviations between these two values, if the numbers are normally distributed."""
+"""The standard deviations between the two values of a band, if the numbers are normally distributed."""
 
 
 def _in(source: str) -> str:
@@ -160,40 +156,42 @@ class LossSpike(MetricRule, frozen=True, kw_only=True):
     def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         if run.verdict not in LIVING:
             return
-        trouble, rise = trouble_of(run, "spike"), self._reported(state, run, now)
+        trouble, reported = trouble_of(run, "spike"), self._reported(state, run, now)
         is_single = trouble is not None and run.progress.at is not None and run.progress.at <= trouble.at
-        if rise is None and trouble is not None and not trouble.after:
+        if reported is not None:
+            known, since = reported.known, reported.since
+        elif trouble is not None and not trouble.after:
             usual = "" if trouble.low is None else f" (usually {trouble.low:.3g} to {trouble.high:.3g})"
             what = f"the {trouble.key} of {run.name} rose to {trouble.value:.3g} at step {trouble.step:,.0f}{usual}"
-            rise = what, trouble.at
-        if rise is None:
+            band = {} if trouble.low is None or trouble.high is None else {"low": trouble.low, "high": trouble.high}
+            known, since = {"what": what, "step": trouble.step, **band}, trouble.at
+        else:
             return
         loss, step = run.progress.loss, run.progress.step
-        is_known = loss is None or step is None or f" at step {step:,} " in f"{rise[0]} "
-        is_now = "" if is_known else f", and is {loss:.3g} at step {step:,}"
+        is_now = "" if loss is None or step in (None, known["step"]) else f", and is {loss:.3g} at step {step:,}"
         yield self.finding(
             state,
             run,
             "warning",
-            f"{rise[0]} {ago(now - rise[1])} ago{_in('' if trouble is None else trouble.source)}{is_now}",
+            f"{known['what']} {ago(now - since)} ago{_in('' if trouble is None else trouble.source)}{is_now}",
             evidence=tail(run),
             advice="look at its curve (key 6); if it does not come back, resume from an earlier checkpoint, "
             "skip that data, or lower the learning rate",
-            since=rise[1],
+            since=since,
             is_unconfirmed=is_single,
+            known=known,
         )
 
-    def _reported(self, state: State, run: Run, now: Instant) -> tuple[str, Instant] | None:
-        """The spike of the open alert and its time, while the loss has not come back: soon the band of the last steps
-        is that of the spike itself."""
+    def _reported(self, state: State, run: Run, now: Instant) -> Alert | None:
+        """The open alert about a spike, while the loss has not come back: soon the band of the last steps is that of
+        the spike itself."""
         alert, loss = open_alert(state, self.name, f"run:{run.name}"), run.progress.loss
-        found = None if alert is None else SPIKE.search(alert.summary)
-        if alert is None or found is None or loss is None or now - alert.since > self.settled:
+        if alert is None or "low" not in alert.known or loss is None or now - alert.since > self.settled:
             return None
-        low, high = float(found[2]), float(found[3])
+        low, high = float(alert.known["low"]), float(alert.known["high"])
         middle = (low + high) / 2
         is_high = loss > middle + max(SIGMAS * (high - low) / SIGMAS_BETWEEN, AT_LEAST * abs(middle))
-        return (found[1], alert.since) if is_high else None
+        return alert if is_high else None
 
 
 class SkippedSteps(MetricRule, frozen=True, kw_only=True):
@@ -304,18 +302,17 @@ class SlowThroughput(RunRule, frozen=True, kw_only=True):
             evidence=(f"its last minutes: {', '.join(map(rate_of, pace.recent))} {pace.measure}",),
             advice="look for a slow GPU (key 2, v for the clocks), a full disk or a slow one (key 3), and what else "
             "runs on its nodes; X keeps jobs off a node",
+            known={"measure": pace.measure, "usual": usual},
         )
 
     def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
         """After a restart, this program knows only the slow throughput: the usual one is in the alert."""
         run = state.runs.get(alert.run or "")
-        reported = REPORTED.search(alert.summary)
         is_before = alert.found_at < state.started_at and now - state.started_at < SLOW_AT_MOST * MINUTE
-        if run is not None and reported is not None and is_before and run.verdict in LIVING:
+        if run is not None and is_before and run.verdict in LIVING:
             measure, recent = run.memory.throughput.measure, run.memory.throughput.recent[-self.minutes :]
-            usual = float(reported["usual"]) * SIZES.get(reported["unit"], 1.0)
-            if measure == reported["measure"] and len(recent) == self.minutes:
-                rate = median(recent)
+            if measure == alert.known.get("measure") and len(recent) == self.minutes:
+                rate, usual = median(recent), float(alert.known["usual"])
                 if rate < (1 - self.drop) * usual:
                     text = f"it makes {rate_of(rate)} {measure}, and made {rate_of(usual)} before this program started"
                     return Unknown(text)
@@ -391,7 +388,7 @@ class Straggler(RunRule, frozen=True, kw_only=True):
             return unknown
         if run.verdict not in STEPS:
             return Unknown(f"{run.name} is {verdict_text(run.verdict)}: its GPUs cannot be compared")
-        if alert.summary.startswith("rank "):
+        if "rank" in alert.known:
             is_told = any(node == alert.node for node, _ in self._told(state, run).values())
             return None if is_told else Unknown(f"the ranks on {alert.node} do not report how long they wait")
         known = (gpus for gpus in self._gpus_by_kind(state, run, now).values() if self._peers(gpus))
@@ -412,6 +409,7 @@ class Straggler(RunRule, frozen=True, kw_only=True):
                 node=node,
                 sources=(f"node:{node}",),
                 advice=f"trainmon-tui stacks {run.name} shows where its code stands; see its disks (key 3), too",
+                known={"rank": rank},
             )
 
     def _told(self, state: State, run: Run) -> dict[int, tuple[str, RankSteps]]:
@@ -477,11 +475,6 @@ def _is_used(gpu: Gpu, job: Job | None) -> bool:
 def _median(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return median(known) if known else None
-
-
-SIZES = {"G": 1e9, "M": 1e6, "k": 1e3}
-REPORTED = re.compile(r" (?P<measure>\S+) over its last .* its usual (?P<usual>[\d.]+)(?P<unit>[GMk]?)")
-"""Reads our own summary."""
 
 
 # ---- rules about a run that makes no steps ---------------------------------------------------------------------------

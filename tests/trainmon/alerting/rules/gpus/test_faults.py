@@ -85,7 +85,7 @@ def test_a_restart_of_this_program_does_not_make_new_errors_old() -> None:
     anew = Scene("n2").say("n1", samples(NOW), facts(NOW, ecc_uncorrected=2)).after(3_900.0)
     anew.well("n2").say("n1", samples(anew.now), facts(anew.now, ecc_uncorrected=2))
     assert only(anew.found(ECC)).severity == "warning"
-    anew.state = replace(anew.state, alerts={fired.id: fired})
+    anew.state = replace(anew.state, alerts={fired.id: replace(fired, summary="in other words")})
     finding = only(anew.found(ECC))
     assert finding.severity == "critical"
     assert finding.summary == "GPU 3 of n1 has 2 uncorrected ECC errors, some of them new, the first 1h ago"

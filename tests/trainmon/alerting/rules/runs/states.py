@@ -20,6 +20,7 @@ from trainmon.model import (
     Log,
     LogChunk,
     NodeReading,
+    Problem,
     Progress,
     Run,
     RunsChanged,
@@ -135,9 +136,7 @@ def summary(rule: Rule, seen: State, now: float = NOW) -> str:
 
 def alert(finding: Finding) -> Alert:
     """The alert that a finding became."""
-    known = {name: getattr(finding, name) for name in (
-        "rule", "subject", "severity", "summary", "cluster", "run", "node", "sources",
-    )}  # fmt: skip
+    known: dict[str, Any] = {name: getattr(finding, name) for name in Problem.__struct_fields__}
     return Alert(id="a1b2c3d4", phase="firing", since=NOW, found_at=NOW, **known)
 
 

@@ -150,7 +150,7 @@ def test_a_restart_of_this_program_ends_no_spike_until_the_loss_is_back() -> Non
     fired = alert(found(LossSpike(), before, then))  # type: ignore[arg-type]
     high, at = anew(*(line(200 + place, loss=8.8) for place in range(90)))
     assert found(LossSpike(), high, at) is None
-    still = found(LossSpike(), replace(high, alerts={fired.id: fired}), at)
+    still = found(LossSpike(), replace(high, alerts={fired.id: replace(fired, summary="in other words")}), at)
     assert still is not None
     assert still.summary.startswith("the loss of llm rose to 9.1 at step 80 (usually 2 to 2.06) ")
     assert still.summary.endswith(", and is 8.8 at step 289")

@@ -102,6 +102,7 @@ def test_a_restart_of_this_program_does_not_make_a_slow_pace_the_usual_one() -> 
     of_age = replace(fired, summary=dated(fired.summary.replace("llm", "pythia 410m"), NOW))
     assert of_age.summary.endswith("UTC)"), "the size of a model looks like minutes"
     assert why_unknown(SlowThroughput(), anew, of_age, later) == words
+    assert why_unknown(SlowThroughput(), anew, replace(fired, summary="in other words"), later) == words
     fast = replace(paced(replace(slow, recent=(1.55e6,) * 10)), started_at=NOW + 60)
     assert why_unknown(SlowThroughput(), fast, fired, later) is None
     settled = replace(paced(replace(slow, closed_at=NOW + 50_000)), started_at=NOW + 60)
