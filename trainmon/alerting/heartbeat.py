@@ -218,7 +218,7 @@ def _run(run: Run, now: Instant) -> Iterator[str]:
         _step(run),
         "" if loss is None else f"loss {loss:.4g}" if math.isfinite(loss) else "loss is NaN or infinite",
         _rate(run) if is_alive or run.verdict == "diverged" else "",
-        f"done in {ago(eta_at - now)}" if is_alive and eta_at is not None and eta_at > now else "",
+        f"done in {ago(eta_at - now)}" if eta_at is not None and eta_at > now else "",
     )
     if any(facts):
         yield f"  {', '.join(filter(None, facts))}"

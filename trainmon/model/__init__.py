@@ -162,6 +162,7 @@ from trainmon.model.probe_wire import (
 from trainmon.model.run import (
     ALIVE,
     DIRECTORY,
+    GOING,
     LOG_LINES,
     LOG_MARK,
     LOG_PART,
@@ -282,6 +283,7 @@ __all__ = [
     "FAULT_GAP",
     "FLOORS",
     "FLOOR_EVERY",
+    "GOING",
     "GPU_METRICS",
     "GROWTHS",
     "HUNG",
@@ -430,6 +432,7 @@ __all__ = [
     "OwnProcess",
     "Plan",
     "Points",
+    "Problem",
     "Process",
     "Progress",
     "Prompt",

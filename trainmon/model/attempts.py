@@ -497,6 +497,11 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
         return self.started_at or self.seen_at
 
     @property
+    def order(self) -> tuple[Instant, str]:
+        """The sort key of the attempts of a run: by their start."""
+        return self.start, self.attempt_id
+
+    @property
     def ended_at(self) -> Instant | None:
         return None if self.end is None else self.end.at
 

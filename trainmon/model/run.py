@@ -316,7 +316,9 @@ Verdict = Literal[
     "finished", "queued", "idle", "unknown",
 ]  # fmt: skip
 
-ALIVE: frozenset[Verdict] = frozenset({"healthy", "starting", "evaluating", "saving"})
+GOING: frozenset[Verdict] = frozenset({"healthy", "evaluating", "saving"})
+"""Of a run that makes steps, and will reach its target at its pace."""
+ALIVE: frozenset[Verdict] = GOING | {"starting"}
 SILENT: frozenset[Verdict] = frozenset({"stalled", "hung", "data-stall"})
 """Of a run that makes no step although it should."""
 OVER: frozenset[Verdict] = frozenset({"dead", "stopped", "finished"})

@@ -6,15 +6,15 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from trainmon.analysis.runs import needed_to_save, trouble_of
-from trainmon.lib import Instant, Seconds, cell_width, clean, counted, shorten_middle
-from trainmon.model import Job, Run, State, verdict_text
+from trainmon.analysis.runs import is_late, needed_to_save, trouble_of
+from trainmon.lib import Seconds, cell_width, clean, counted, shorten_middle
+from trainmon.model import GOING, SILENT, Job, Run, State, verdict_text
 from tui.panes.base import Entries, Pane
 from tui.style import HEIGHTS, VERDICTS, Row, Span, calm_age, count, eta, pad, real, short, whole
 from tui.views.alert_detail import Moment, moment_of_run
 from tui.views.alerts import STYLES, Concern, alert_marks, alert_ranks, awaited, marking, rule_key, with_mark
 from tui.views.jobs import clusters, seconds_left, short_wait
-from tui.views.runs import GOING, RANK, batch_of_epoch, is_save_overdue, verdict_style
+from tui.views.runs import RANK, batch_of_epoch, is_save_overdue, verdict_style
 from tui.views.table import Column, Table, chosen_columns, fields_of, filtered, ordered, row_cells, value, warned
 
 EMPTY = (
@@ -139,14 +139,6 @@ def awaited_job(run: Run, state: State) -> Job | None:
     return next((job for job in jobs if job is not None and job.stage == "waiting" and job.gone_at is None), None)
 
 
-def is_step_overdue(run: Run, now: Instant) -> bool:
-    """Whether the next step is late: after three times the usual step time, or after the configured `stall_after`."""
-    progress = run.progress
-    usual = 3 * progress.cadence_s if progress.cadence_s else run.spec.stall_after
-    trains = progress.at is not None and run.verdict not in {"finished", "stopped", "queued", "idle"}
-    return trains and now - (progress.at or now) > max(usual, 10.0)
-
-
 def loss_cell(run: Run, _state: State) -> Span:
     """The last loss; one that is not finite, or above its usual band, has a sign."""
     loss, spike = run.loss, trouble_of(run, "spike")
@@ -240,6 +232,9 @@ def switches_cell(run: Run, _state: State) -> Span:
     return value("?" if None in [switch.exists for switch in (run.kill, run.save) if switch is not None] else "-")
 
 
+STEP_DUE = SILENT | {"healthy", "diverged", "unknown"}
+"""Verdicts of runs that should make steps."""
+
 NAMED = Column[Run, State]("name", lambda run, _: (run.name,), head="RUN")
 JOB = Column[Run, State]("job", lambda run, state: (job_cell(run, state).text,), head="JOB", width=13, cell=job_cell)
 STEP = Column[Run, State]("step", lambda run, _: (run.step,), "", head="STEP", width=9, cell=step_cell)
@@ -247,7 +242,7 @@ LAST = Column[Run, State](
     "last", lambda run, state: (None if run.progress.at is None else state.at - run.progress.at,), "s", upwards=True,
     head="LAST ", width=6,
     cell=lambda run, state: value("- ") if run.progress.at is None else warned(
-        calm_age(state.at - run.progress.at), "warn" if is_step_overdue(run, state.at) else ""
+        calm_age(state.at - run.progress.at), "warn" if run.verdict in STEP_DUE and is_late(run, state.at) else ""
     ),
 )  # fmt: skip
 TREND_STEPS = 120

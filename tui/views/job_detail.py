@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 
 from trainmon.analysis.attempts import silence, unrecorded
 from trainmon.analysis.explanation import (
@@ -16,7 +17,6 @@ from trainmon.analysis.explanation import (
     short_id,
     start_format,
 )
-from trainmon.analysis.retries import order_of
 from trainmon.analysis.runs import cause_of, needed_to_save
 from trainmon.lib import Instant, cell_width, clean, counted, duration, shorten
 from trainmon.model import Job, Run, State, verdict_text
@@ -220,7 +220,7 @@ ATTEMPTS_SHOWN = 8
 def attempt_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
     """A link per attempt: when it started, its cause, how long it ran, its last step, and the steps lost."""
     all_of_run = (one for one in state.attempts.values() if one.run_id == run.name)
-    own, troubles = sorted(all_of_run, key=order_of, reverse=True), [*_not_recorded(run, state)]
+    own, troubles = sorted(all_of_run, key=attrgetter("order"), reverse=True), [*_not_recorded(run, state)]
     if own or troubles:
         yield (Span("attempts", "head"),)
     for trouble in troubles:

@@ -28,6 +28,7 @@ from trainmon.lib import (
     spans_text,
 )
 from trainmon.model import (
+    GOING,
     Checkpoint,
     Checkpoints,
     Evals,
@@ -162,7 +163,7 @@ def numbers(run: Run, now: Instant, width: int) -> Iterator[Line]:
     texts = {
         "step": count(run.step) + target + (f" ({place})" if place else ""),
         "last step": last + usual,
-        "finishes in": eta(run.eta_at if run.verdict in GOING else None, now),
+        "finishes in": eta(run.eta_at, now),
         "loss": f"{real(run.loss)}, grad norm {real(progress.grad_norm)}",
         "learning rate": real(progress.learning_rate),
         "speed": ", ".join(speed for speed in speeds if speed) or UNKNOWN,
@@ -426,9 +427,6 @@ WORST_FIRST: tuple[Verdict, ...] = (
     "dead", "hung", "diverged", "stalled", "data-stall", "unknown", "starting", "evaluating", "saving", "healthy",
     "queued", "idle", "stopped", "finished",
 )  # fmt: skip
-
-GOING = frozenset({"healthy", "evaluating", "saving"})
-"""Verdicts of runs that make progress. The other verdicts take the place of the time left."""
 
 RANK: dict[Verdict, int] = {
     verdict: WORST_FIRST.index("healthy" if verdict in GOING else verdict) for verdict in WORST_FIRST

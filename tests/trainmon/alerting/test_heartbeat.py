@@ -105,11 +105,11 @@ def test_runs_whose_state_is_unknown_are_not_called_dead() -> None:
 
 def test_a_run_that_does_not_train_has_no_time_when_it_is_done_and_no_rate() -> None:
     progress = Progress(step=900, loss=math.nan, tokens_per_s=51_000.0, at=NOW - 2)
-    diverged = run(verdict="diverged", why="the loss is NaN at step 900", progress=progress, eta_at=NOW + 900)
+    diverged = run(verdict="diverged", why="the loss is NaN at step 900", progress=progress, eta_at=None)
     _, lines = compose(state(diverged), NOW, ())
     assert lines[0] == "video-2b: diverged (the loss is NaN at step 900)"
     assert lines[1] == "  step 900, loss is NaN or infinite, 51,000 tokens/s"
-    _, lines = compose(state(run(verdict="dead", why="job 8 FAILED")), NOW, ())
+    _, lines = compose(state(run(verdict="dead", why="job 8 FAILED", eta_at=None)), NOW, ())
     assert lines[1] == "  step 12,345 of 100,000 (12%), loss 2.314"
 
 

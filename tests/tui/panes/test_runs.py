@@ -15,7 +15,7 @@ from trainmon.alerting.rules import RULES as ALL_RULES
 from trainmon.lib import cell_width
 from trainmon.model import LossTrouble, Progress, Run, RunMemory, State, Switch
 from tui.panes.header import header
-from tui.panes.runs import COLUMNS, JOB, NAMED, RULES, is_step_overdue, ordered_runs, run_cells, run_layout
+from tui.panes.runs import COLUMNS, JOB, NAMED, RULES, ordered_runs, run_cells, run_layout
 from tui.style import Row, Span
 
 
@@ -134,12 +134,21 @@ def test_a_step_of_another_source_is_shown_as_a_number() -> None:
     assert "7,777" in alone(run("resnet", progress=other, memory=RunMemory(shape=shape)), calm())
 
 
-def test_a_step_is_overdue_by_the_runs_own_cadence_or_by_the_config() -> None:
-    assert not is_step_overdue(run("a"), NOW)
-    assert is_step_overdue(run("a"), NOW + 20.0)
-    assert not is_step_overdue(run("a", progress=Progress(at=NOW - 800.0)), NOW)
-    assert is_step_overdue(run("a", progress=Progress(at=NOW - 901.0)), NOW)
-    assert not is_step_overdue(run("a", "finished"), NOW + 1e6)
+@pytest.mark.parametrize(
+    ("verdict", "cadence", "quiet", "style"),
+    [
+        ("healthy", 4.1, 110.0, ""), ("healthy", 4.1, 130.0, "warn"), ("hung", 4.1, 1_000.0, "warn"),
+        ("healthy", 60.0, 590.0, ""), ("healthy", 60.0, 610.0, "warn"),
+        *((verdict, 4.1, 1e6, "") for verdict in ("finished", "dead", "stopped", "starting", "saving")),
+    ],
+)  # fmt: skip
+def test_the_last_step_has_a_colour_when_the_reason_says_that_the_next_one_is_late(
+    verdict: str, cadence: float, quiet: float, style: str
+) -> None:
+    one = run("a", verdict, progress=Progress(step=7, at=NOW - quiet, cadence_s=cadence))
+    (last,) = (column for column in COLUMNS if column.name == "last")
+    assert last.cell is not None
+    assert last.cell(one, replace(calm(), at=NOW)).style == style
 
 
 def test_numbers_from_a_silent_host_are_dim() -> None:

@@ -6,6 +6,7 @@ import glob
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any
 
 from msgspec.structs import replace
@@ -313,7 +314,7 @@ def _is_last_writer(attempt: Attempt, state: State) -> bool:
     """Whether no later attempt of its run writes the same log."""
     file = (attempt.run_id, attempt.log_path)
     others = (one for one in state.attempts.values() if (one.run_id, one.log_path) == file)
-    return max(others, key=lambda one: one.start, default=attempt).attempt_id == attempt.attempt_id
+    return max(others, key=attrgetter("order"), default=attempt).attempt_id == attempt.attempt_id
 
 
 def logs_to_read(state: State) -> Mapping[str, tuple[LogSpec, ...]]:

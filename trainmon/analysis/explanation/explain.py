@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Literal
 
 import msgspec
@@ -20,7 +21,7 @@ from trainmon.analysis.attempts import (
 from trainmon.analysis.causes.rules import RULE
 from trainmon.analysis.checkpoints import together
 from trainmon.analysis.explanation.timeline import GpuHour, Moment, timeline
-from trainmon.analysis.retries import RetryDecision, decide, history_of, order_of, suspects
+from trainmon.analysis.retries import RetryDecision, decide, history_of, suspects
 from trainmon.lib import Seconds, at_text, clean, counted, duration, scrub
 from trainmon.model import (
     Alert,
@@ -322,7 +323,7 @@ def neighbours(attempt: Attempt, attempts: Collection[Attempt]) -> tuple[Sequenc
     *earlier, _ = history_of(attempt, attempts)
     before = {attempt.attempt_id, *(one.attempt_id for one in earlier)}
     later = [one for one in attempts if one.run_id == attempt.run_id and one.attempt_id not in before]
-    return earlier, min(later, key=order_of, default=None)
+    return earlier, min(later, key=attrgetter("order"), default=None)
 
 
 def short_id(attempt: Attempt) -> str:

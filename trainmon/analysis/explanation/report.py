@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 from trainmon.analysis.explanation.hours import (
@@ -315,7 +316,7 @@ def _missing(
     known: Sequence[Attempt], spent: Sequence[Spent], sums: Totals, unpriced: Sequence[str], until: Instant
 ) -> Iterator[str]:
     """In sentences: what is not known. Times and steps that are not known are in the category of that name."""
-    firsts = [min(own, key=lambda one: one.start) for own in group_by(known, lambda one: one.run_id).values()]
+    firsts = [min(own, key=attrgetter("order")) for own in group_by(known, lambda one: one.run_id).values()]
     if late := [one.run_id for one in firsts if one.restart or one.resumed_from or (one.first_step or 0) > 1]:
         yield f"The first attempts of {listed(late)} in the ledger resumed: what ran before is not known."
     of_runs = group_by((one.attempt for one in spent), lambda one: (one.cluster, one.run_id)).values()

@@ -25,7 +25,6 @@ from trainmon.analysis.retries.history import (
     in_vain,
     key_of,
     limit_of,
-    order_of,
     record_text,
     since_progress,
     spent,
@@ -179,11 +178,11 @@ def with_decisions(
     """The attempts after a change, with what is decided about those that ended. A decision is made again only if what
     was known of the attempt, or of those before it, has changed: the order of the reports does not matter."""
     changed = group_by((one for name, one in after.items() if one is not before.get(name)), lambda one: one.run_id)
-    first = {run: min(map(order_of, attempts)) for run, attempts in changed.items()}
+    first = {run: min(one.order for one in attempts) for run, attempts in changed.items()}
     decided = dict(after)
     for one in after.values():
         is_of_ledger = one.retry_decision is not None and one.attempt_id not in before  # it was decided when it ended
-        if is_of_ledger or one.is_open or one.run_id not in first or order_of(one) < first[one.run_id]:
+        if is_of_ledger or one.is_open or one.run_id not in first or one.order < first[one.run_id]:
             continue
         policy = runs[one.run_id].spec.retry if one.run_id in runs else RetryPolicy()
         if (decision := decide(one, after.values(), policy, nodes)) is not None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import cache
 from heapq import nlargest
 from itertools import chain
+from operator import attrgetter
 from sys import intern
 from typing import NamedTuple
 
@@ -103,19 +104,16 @@ def key_of(attempt: Attempt) -> Key | None:
 
 def history_of(attempt: Attempt, attempts: Iterable[Attempt]) -> tuple[Attempt, ...]:
     """The attempts of its run up to this one, in their order; this one is the last."""
-    key, me = order_of(attempt), attempt.attempt_id
-    earlier = (one for one in attempts if one.run_id == attempt.run_id and one.attempt_id != me and order_of(one) < key)
-    return (*sorted(earlier, key=order_of), attempt)
+    others = (one for one in attempts if one.run_id == attempt.run_id and one.attempt_id != attempt.attempt_id)
+    earlier = (one for one in others if one.order < attempt.order)
+    return (*sorted(earlier, key=attrgetter("order")), attempt)
 
 
 def by_run(attempts: Iterable[Attempt]) -> Mapping[str, Sequence[Attempt]]:
     """The attempts of each run, in their order."""
-    return {run: sorted(own, key=order_of) for run, own in group_by(attempts, lambda one: one.run_id).items()}
-
-
-def order_of(attempt: Attempt) -> tuple[float, str]:
-    """The sort key of the attempts of a run: by their start."""
-    return attempt.start, attempt.attempt_id
+    return {
+        run: sorted(own, key=attrgetter("order")) for run, own in group_by(attempts, lambda one: one.run_id).items()
+    }
 
 
 def progressing(history: Iterable[Attempt]) -> Iterator[bool]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.lib import Instant, Seconds, clean, elapsed, group_by, scrub
+from trainmon.lib import Instant, Seconds, ago, clean, elapsed, group_by, scrub
 from trainmon.model import (
     ME,
     Attempt,
@@ -235,6 +235,10 @@ def requeued_since(jobs: Iterable[Job], last: Job | None) -> Job | None:
 PATIENCE = 10.0
 """A run is late when no step came for this many times its own usual interval, and for at least `stall_after`."""
 
+UNUSUAL: Seconds = 120.0
+"""After this long without a step, and many times the usual interval, it is late: the reason of a run that is not yet
+stalled says when it is, and its last step has a colour."""
+
 BUSY: frozenset[Verdict] = frozenset({"starting", "saving", "evaluating"})
 """Of a run that makes no steps for a while, as usual."""
 
@@ -391,6 +395,12 @@ def patience(run: Run) -> Seconds:
     return max(run.spec.stall_after, PATIENCE * (run.progress.cadence_s or 0.0))
 
 
+def is_late(run: Run, now: Instant) -> bool:
+    """Whether its next step is late, although it may still be healthy."""
+    quiet = 0.0 if run.progress.at is None else now - run.progress.at
+    return quiet > max(UNUSUAL, PATIENCE * (run.progress.cadence_s or 0.0))
+
+
 def position(run: Run, context: RunContext) -> str:
     """Where it stands: as long as nothing of it runs, and nobody knows better how it ended, this stays the same."""
     job = context.jobs.get(run.jobs[0]) if run.jobs else None
@@ -415,6 +425,14 @@ def no_slurm_answer(run: Run, context: RunContext, now: Instant) -> str:
     if source is None or not has_slurm or source.health == "off" or does_answer(run, context.sources):
         return ""
     return f"no data from Slurm {elapsed(source.answered_at, now)}"
+
+
+def state_of(job: Job, sources: Mapping[str, Source], now: Instant) -> str:
+    """`job 88 is RUNNING`; while Slurm does not answer, that it was when it last did."""
+    source = sources.get(f"slurm:{job.cluster}")
+    if source is None or source.health == "ok":
+        return f"job {job.id} is {job.state}"
+    return f"job {job.id} was {job.state} {ago(now - source.answered_at) + ' ago' if source.answered_at else 'before'}"
 
 
 def missing_job(run: Run, context: RunContext, now: Instant) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import takewhile
+from operator import attrgetter
 from statistics import median
 
 from trainmon.analysis.causes.classify import fatal_end, says_it_ended
@@ -24,6 +25,7 @@ from trainmon.analysis.runs.context import (
     our_time,
     patience,
     skew_of,
+    state_of,
     stopped,
     where,
 )
@@ -189,7 +191,7 @@ BY_A_PERSON = frozenset({"cancelled-by-user", "kill-switch"})
 
 def last_attempts(attempts: Iterable[Attempt]) -> Mapping[str, Attempt]:
     """The newest attempt of each run, by the name of the run."""
-    return {one.run_id: one for one in sorted(attempts, key=lambda one: one.start)}
+    return {one.run_id: one for one in sorted(attempts, key=attrgetter("order"))}
 
 
 def after_its_attempt(run: Run, context: RunContext, now: Instant) -> Judgement | None:
@@ -513,7 +515,8 @@ def weighed(run: Run, context: RunContext, job: Job | None, what: str, now: Inst
     if gpus.are_all_empty:
         why = f"{what}; no process holds memory on its GPUs{missing}"
         if job is not None:
-            return Judgement("stalled" if is_new_attempt(run, job) else "dead", f"{why}; job {job.id} is {job.state}")
+            why += f"; {state_of(job, context.sources, now)}"
+            return Judgement("stalled" if is_new_attempt(run, job) else "dead", why)
         is_dark = bool(run.jobs or run.spec.job) and not does_answer(run, context.sources)
         return Judgement("unknown" if is_dark and missing else "dead", why)
     if gpus.spin:

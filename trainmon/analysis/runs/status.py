@@ -17,12 +17,14 @@ from trainmon.analysis.runs.context import (
     Judgement,
     RunContext,
     has_reached_target,
+    is_late,
     is_new_attempt,
     is_running,
     no_slurm_answer,
     patience,
     position,
     queue_of,
+    state_of,
     steps_after,
     stopped,
     where,
@@ -71,10 +73,6 @@ from trainmon.model import (
 SKIPS_FOR: Seconds = 60.0
 """A loss scale that settles skips some iterations at a start; for longer than this, and ten of them, it is no start."""
 
-UNUSUAL: Seconds = 120.0
-"""After this long without a step, and many times the usual interval, the reason of a run that is not yet stalled says
-when it is."""
-
 OVERLONG = 3.0
 """After this many times its usual duration, an evaluation or a save no longer explains a silence."""
 
@@ -83,7 +81,7 @@ STILL: dict[str, str] = {"SUSPENDED": "is suspended", "STOPPED": "is stopped by 
 ENDED = frozenset({"dead", "stalled", "data-stall"})
 """Verdicts that become `stopped` if a person ended the run and has removed the switch since."""
 
-GOING = ALIVE | {"diverged"}
+RUNNING = ALIVE | {"diverged"}
 
 
 def judge(run: Run, context: RunContext, now: Instant) -> Judgement:
@@ -130,9 +128,9 @@ def _judged(run: Run, context: RunContext, now: Instant) -> Judgement:
         running = "job" if job is not None else "process" if run.spec.process is not None else None
         tail = "; target reached" + (f", {running} still runs" if running is not None else "") + tail
     silence = no_slurm_answer(run, context, now)
-    if judged.verdict in GOING and silence:
+    if judged.verdict in RUNNING and silence:
         tail += f"; {silence}"
-    elif judged.verdict in GOING and job is not None:
+    elif judged.verdict in RUNNING and job is not None:
         tail = short_of_time(run, job, now) + tail
     return judged.also(tail)
 
@@ -162,7 +160,7 @@ def _living(run: Run, context: RunContext, job: Job | None, now: Instant) -> Jud
     if judged is not None:
         return judged.also(tail)
     usual = f", usually every {duration(progress.cadence_s)}" if progress.cadence_s else ""
-    if quiet > max(UNUSUAL, PATIENCE * (progress.cadence_s or 0.0)):
+    if is_late(run, now):
         usual += f"; stalled only after {duration(patience(run))}"
     return Judgement("healthy", f"{where(progress)}, {ago(quiet)} ago{usual}{tail}")
 
@@ -174,8 +172,8 @@ def _without_its_log(run: Run, blind: Judgement, context: RunContext, job: Job |
         return Judgement("starting", f"job {job.id} {_is_up(job, now)}; {blind.why}")
     judged = without_a_log(run, blind, context, job, now)
     if job is not None and judged.verdict == "unknown" and judged.code != "of-job":
-        return judged.also(f"; job {job.id} is {job.state}")
-    return judged.also(_armed(run, now) if judged.verdict in GOING else "")
+        return judged.also(f"; {state_of(job, context.sources, now)}")
+    return judged.also(_armed(run, now) if judged.verdict in RUNNING else "")
 
 
 def _armed(run: Run, now: Instant) -> str:
@@ -488,7 +486,7 @@ def _by_its_end(
         if up <= max(run.spec.stall_after, grace) and (last.heartbeat_at or 0.0) < (job.started_at or 0.0) + GOES_ON:
             ended = f"{wandb.source} has no run of it yet; {ended}"
             return Judgement("starting", f"job {job.id} has been up for {duration(up)}, but {ended}")
-        return Judgement("unknown", f"job {job.id} is {job.state}, and {ended}", "of-job")
+        return Judgement("unknown", f"{state_of(job, context.sources, now)}, and {ended}", "of-job")
     if last.state == "finished":
         return _finished(run, last)
     if last.state == "pending":

@@ -12,6 +12,7 @@ from trainmon.engine.reducers import files, jobs, nodes, runs
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.lib import Instant, Seconds
 from trainmon.model import (
+    GOING,
     LATE_AFTER,
     ActionChanged,
     AttemptsRestored,
@@ -47,9 +48,6 @@ from trainmon.model import (
     WandbPolled,
     WandbRows,
 )
-
-NEVER_DONE = frozenset({"diverged", "dead", "stopped"})
-"""Verdicts of a run that will not reach its target as it is now."""
 
 AHEAD: Seconds = 10.0
 """Data may be dated this far in the future: two reads of the same clock differ."""
@@ -204,7 +202,7 @@ def _pass_time(batch: EventBatch, now: Instant) -> None:
     context = context._replace(last_attempts=last_attempts(batch.current("attempts").values()))
     for name, run in batch.current("runs").items():
         judged = judge(run, context, now)
-        eta = None if judged.verdict in NEVER_DONE else _eta(run, now)
+        eta = _eta(run, now) if judged.verdict in GOING else None
         if (*judged, eta) != (run.verdict, run.why, run.why_code, run.stop, run.eta_at):
             batch.writable("runs")[name] = replace(
                 run, verdict=judged.verdict, why=judged.why, why_code=judged.code, stop=judged.stop, eta_at=eta

@@ -69,6 +69,7 @@ LIMIT = "slurmstepd: error: *** JOB 71 ON gpu-1 CANCELLED AT 2026-11-02T10:00:00
         ("step 1 loss: nan\nstep 2 loss: 2.1\nstep 3 loss: 2.0\nTraining completed.\n", "completed"),
         ("NVRM: Xid (PCI:0000:38:00): 79, pid=7\n" + uncaught("RuntimeError: CUDA error: x"), "gpu-hardware"),
         ("NVRM: Xid (PCI:0000:38:00): 13, pid=7, name=python, Graphics SM Warp Exception\n", "cuda-illegal-access"),
+        ("NVRM: Xid (PCI:0000:38:00): 39, pid=7, name=python, Ch 00000008\n", "cuda-illegal-access"),
         ("NVRM: Xid (PCI:0000:79:00): 45, pid=7, name=python, Ch 00000008\n", "unknown"),
         (uncaught("KeyboardInterrupt") + uncaught("BrokenPipeError: [Errno 32]", "[rank1]: "), "cancelled-by-user"),
         ("OSError: [Errno 28] No space left on device: '/dev/shm/torch_1'\n", "dataloader-worker"),

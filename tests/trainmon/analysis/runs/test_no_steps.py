@@ -172,6 +172,8 @@ def test_no_job_in_a_queue_that_answers_and_no_step_is_dead() -> None:
 
 
 def test_a_silent_scheduler_makes_nobody_dead_whose_job_may_wait() -> None:
+    late = replace(SLURM, health="late", answered_at=NOW - 1200)
+    assert judged(run(job()), job(), slurm=late, nodes=EMPTY)[1].endswith("; job 88 was RUNNING 20m ago")
     down = replace(SLURM, health="down", answered_at=NOW - 1200)
     verdict, why = judged(run(job()), job(), slurm=down, nodes=EMPTY)
     assert verdict == "unknown"

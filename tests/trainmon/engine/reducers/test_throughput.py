@@ -5,11 +5,23 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from tests.trainmon.alerting.rules.runs.states import NOW, STEP, WITH_WANDB, after, lines, state, wandb, watched
+from tests.trainmon.alerting.rules.runs.states import (
+    NOW,
+    SLURM,
+    STEP,
+    WITH_WANDB,
+    after,
+    job,
+    lines,
+    source,
+    state,
+    wandb,
+    watched,
+)
 from trainmon.analysis.runs import loss_scale
 from trainmon.engine.reducers.reduce import reduce
 from trainmon.engine.reducers.runs import EXITING
-from trainmon.model import RunMemory, State
+from trainmon.model import JobsListed, RunMemory, SourceChanged, State
 
 
 def stepping(seen: State | None = None) -> State:
@@ -66,11 +78,16 @@ def test_the_loss_scale_is_that_of_its_log_or_of_w_and_b() -> None:
     assert loss_scale(result.runs["llm"]) == 1024.0
 
 
-def test_a_diverged_run_has_no_time_when_it_is_done() -> None:
+def test_only_a_run_that_goes_on_as_it_is_has_a_time_when_it_is_done() -> None:
     seen = stepping()
     assert seen.runs["llm"].eta_at == pytest.approx(NOW + 19_900 * 4.1)
     nan = after(seen, [lines(NOW + 4, STEP.format(101).replace("2.0E+00", "NaN"))], NOW + 4)
     assert (nan.runs["llm"].verdict, nan.runs["llm"].eta_at) == ("diverged", None)
+    listed = JobsListed("prod", NOW + 4, (job(started_at=NOW + 3, restarts=1),))
+    again = after(seen, [SourceChanged(source(SLURM)), listed, lines(NOW + 4, "loading the checkpoint")], NOW + 4).runs[
+        "llm"
+    ]
+    assert (again.verdict, again.eta_at) == ("starting", None), "that is the pace of the attempt before"
 
 
 def test_a_run_that_should_be_done_and_makes_no_steps_has_no_time_when_it_is_done() -> None:

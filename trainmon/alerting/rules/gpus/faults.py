@@ -270,16 +270,16 @@ class GpuMissing(GpuRule, frozen=True, kw_only=True):
         by_slurm = {name: slurm for name, slurm in state.scheduler_nodes.items() if slurm.lost_gpus is not None}
         for node in answering_nodes(state):
             listed, expected = len(node.gpus), gpus_expected(node, state)
-            known: dict[str, float] = {}
+            values: dict[str, float] = {}
             if (summary := none_listed(node, state)) is not None:
                 severity = none_listed_severity(node, state)
             elif 0 < listed < expected:
                 summary = f"{node.name} lists {listed} of its {expected} GPUs: {expected - listed} missing"
-                severity, known = fault_severity(state, node.name), {"gpus": expected}
+                severity, values = fault_severity(state, node.name), {"gpus": expected}
             else:
                 continue
             found = self._finding(summary, severity, node, by_slurm.pop(node.name, None), state)
-            yield replace(found, known=known)
+            yield replace(found, known=values)
         for name, slurm in by_slurm.items():
             known = state.nodes.get(name)
             count = slurm.lost_gpus or 1
@@ -322,8 +322,8 @@ class GpuMissing(GpuRule, frozen=True, kw_only=True):
 
     def _lists_fewer(self, node: Node, slurm: SchedulerNode | None, alert: Alert, state: State) -> Unknown | None:
         """Why it is not known whether a node lists all its GPUs: more may have been expected before a restart."""
-        if (had := alert.known.get("gpus")) is not None:
-            listed = len(node.gpus)
+        if "gpus" in alert.known:
+            listed, had = len(node.gpus), float(alert.known["gpus"])
             return Unknown(f"{node.name} lists {counted(listed, 'GPU')}, and had {had:g}") if listed < had else None
         is_known = slurm is not None and is_answering(state, f"slurm:{slurm.cluster}")
         return None if node.gpus or is_known else Unknown(f"{node.name} still lists no GPU")

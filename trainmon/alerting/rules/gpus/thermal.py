@@ -24,6 +24,7 @@ from trainmon.alerting.rules.nodes import (
     runs_by_node,
     sampled_gpus,
 )
+from trainmon.alerting.rules.runs.base import STEPS
 from trainmon.analysis.gpus import EMPTY_MIB, IDLE_GPU_PCT, has_all_gpus
 from trainmon.analysis.runs import holds_nodes, is_running
 from trainmon.lib import Instant, ago, mib_size
@@ -197,9 +198,6 @@ class PowerBrake(SlowdownRule, frozen=True, kw_only=True):
 
 # ---- rules about the use of GPUs -------------------------------------------------------------------------------------
 
-TRAINS = frozenset({"healthy", "diverged"})
-"""Verdicts of runs that train: their GPUs have work. Hung and starved runs have alerts of their own."""
-
 PAUSES = SILENT | {"starting", "saving", "evaluating", "unknown"}
 """Verdicts of runs whose GPUs may be idle for a reason: an alert stays open meanwhile."""
 
@@ -256,7 +254,7 @@ class GpuIdle(GpuRule, frozen=True, kw_only=True):
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         sampled = {node.name: node for node in nodes_with_gpu_samples(state, now)}
         for run in state.runs.values():
-            trains = run.verdict in TRAINS and makes_steps(run, now)
+            trains = run.verdict in STEPS and makes_steps(run, now)
             if not trains or is_running(run, state.jobs, state.sources) is False:
                 continue
             job = state.jobs.get(run.job or "")
@@ -291,7 +289,7 @@ class GpuIdle(GpuRule, frozen=True, kw_only=True):
         name, index = node_and_gpu(alert.subject)
         if run is None:
             return Unknown(f"the run {alert.run} is no longer watched")
-        trains = run.verdict in TRAINS
+        trains = run.verdict in STEPS
         if trains and name not in run.spec.nodes:
             return None
         if run.verdict in PAUSES or (trains and not makes_steps(run, now)):
@@ -377,5 +375,5 @@ def _without_a_job(node: Node, state: State) -> str | None:
     is_changing = {"NOT_RESPONDING", "COMPLETING", "POWERING_UP"} & set(slurm.flags)
     is_held = any(node.name in job.nodes and holds_nodes(job) for job in state.jobs.values())
     own = (run for run in state.runs.values() if node.name in run.spec.nodes)
-    lives = any(run.verdict in TRAINS | PAUSES for run in own)  # started by hand, without the scheduler
+    lives = any(run.verdict in STEPS | PAUSES for run in own)  # started by hand, without the scheduler
     return None if is_changing or is_held or lives else "Slurm has no job there"

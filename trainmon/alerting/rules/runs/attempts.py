@@ -297,10 +297,9 @@ BETWEEN: Seconds = 2.0
 
 def _against_decision(before: Attempt, state: State, run: Run) -> str | None:
     """Why the attempt before should not have been retried as it was, if so."""
-    if before.retry_decision not in ("stop", "after-change", "evaluator"):
-        return None
     decision = decide(before, state.attempts.values(), run.spec.retry, state.node_records)
-    return None if decision is None or decision.cause in ENDED_ON_PURPOSE else decision.why
+    is_against = decision is not None and decision.choice in ("stop", "after-change", "evaluator")
+    return decision.why if decision is not None and is_against and decision.cause not in ENDED_ON_PURPOSE else None
 
 
 class Restart(NamedTuple):

@@ -10,9 +10,9 @@ from trainmon.analysis.attempts import places_in, ranks_of_log, with_places
 from trainmon.analysis.retries import decide, may_requeue
 from trainmon.analysis.runs import Queue, RunContext, last_attempts, queue_of, writers
 from trainmon.lib import Instant, Seconds, clean
-from trainmon.model import LOG_MARK, SILENT, WANDB, Alert, Finding, Job, Run, Severity, State, verdict_text
+from trainmon.model import GOING, LOG_MARK, SILENT, WANDB, Alert, Finding, Job, Run, Severity, State, verdict_text
 
-LIVING = frozenset({"healthy", "evaluating", "saving", "diverged"})
+LIVING = GOING | {"diverged"}
 """Verdicts of a run that makes steps."""
 
 STEPS = frozenset({"healthy", "diverged"})

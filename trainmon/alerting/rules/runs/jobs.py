@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from trainmon.alerting.rules.base import Duration, Unknown, is_answering
 from trainmon.alerting.rules.runs.base import (
+    BETWEEN,
     LIVING,
     UNKNOWN,
     JobRule,
@@ -78,6 +79,8 @@ class NoJobQueued(JobRule, frozen=True, kw_only=True):
     """
 
     needs_for: ClassVar[bool] = True
+    unknown_while: ClassVar[frozenset[str]] = BETWEEN
+    """Whether the run is complete before its job ends is only known of one that makes steps."""
 
     wanted: int = 1
     """This many jobs must be pending behind the running one."""

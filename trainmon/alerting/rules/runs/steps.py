@@ -38,6 +38,7 @@ from trainmon.analysis.runs import (
     last_line_at,
     loss_scale,
     rate_source,
+    state_of,
     trouble_of,
 )
 from trainmon.analysis.runs.peers import late
@@ -511,7 +512,7 @@ class StallRule(RunRule, frozen=True, kw_only=True):
             run,
             "critical" if began is None else self.start_severity(now - began),
             f"{run.name} {self.text}: {run.why}",
-            evidence=(*(() if job is None else (f"job {job.id} is {job.state}",)), *tail(run)),
+            evidence=(*(() if job is None else (state_of(job, state.sources, now),)), *tail(run)),
             advice=self.advice(state, run),
             since=began or last or run.progress.at,
         )

@@ -1,13 +1,7 @@
 """Causes on the GPU and in memory. Pure."""
 
 from trainmon.analysis.causes.sieve import Rule
-from trainmon.analysis.gpus import BREAKING_XIDS
-
-APPLICATION_XIDS = frozenset({13, 31, 32, 69})
-"""A fault of the program: a bad address, a bad instruction."""
-
-HARDWARE = "|".join(map(str, sorted(BREAKING_XIDS)))
-APPLICATION = "|".join(map(str, sorted(APPLICATION_XIDS)))
+from trainmon.analysis.gpus import APPLICATION, BREAKING_XIDS
 
 XID = (
     r"\bXid\b(?: \((?:PCI:)?[^)]{{4,20}}\))?(?:[\s:=#(]|errors?|codes?|events?|of|with)*(?:{0})\b(?!:)"
@@ -22,7 +16,7 @@ GPUS = (
         advice="Exclude the node, start again elsewhere, and report the Xid.",
         source="NVIDIA: Xid errors and their immediate actions; AMD: RAS",
         stated=(
-            XID.format(HARDWARE), r"fallen off the bus", r"rm_?init_?adapter.{0,10}fail",
+            XID.format("|".join(map(str, BREAKING_XIDS))), r"fallen off the bus", r"rm_?init_?adapter.{0,10}fail",
             r"PCIe Bus Error: severity=Uncorrect\w+ \(Fatal\)",
             r"uncorrectable (?:ECC|NVLink|HBM|DRAM|memory(?! error at)|SRAM)", r"uncorrected ECC",
             r"double[- ]bit (?:ECC )?error", r"(?-i:\bDBE\b)", r"GPU is lost",
@@ -185,7 +179,7 @@ GPUS = (
             r"illegal memory access", r"cudaErrorIllegalAddress", r"CUDA_ERROR_ILLEGAL_ADDRESS",
             r"misaligned address", r"Memory access fault by GPU", r"CUDA_ERROR_MISALIGNED",
             r"cudaErrorMisalignedAddress", r"hipErrorIllegalAddress", r"HSA_STATUS_ERROR_MEMORY_(?:APERTURE|FAULT)",
-            r"Invalid __(?:global|shared|local)__ (?:read|write)", XID.format(APPLICATION),
+            r"Invalid __(?:global|shared|local)__ (?:read|write)", XID.format("|".join(map(str, APPLICATION))),
         ),
         hints=(
             XID.format(43), r"\bMMU Fault\b",

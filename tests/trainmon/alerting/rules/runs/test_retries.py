@@ -285,10 +285,11 @@ def test_the_right_checkpoint_is_not_reported(right: State) -> None:
 
 
 @pytest.mark.parametrize(
-    ("decision", "severity"), [("stop", "warning"), ("after-change", "warning"), ("now", "info"), (None, "info")]
+    ("cause", "severity"),
+    [("data-error", "warning"), ("cuda-oom", "warning"), ("nccl-timeout", "info"), ("cancelled-by-user", "info")],
 )
-def test_a_restart_that_a_retry_does_not_help_is_a_warning(decision: str | None, severity: str) -> None:
-    before = attempt(0, "cuda-oom" if decision == "after-change" else "data-error", retry_decision=decision)
+def test_a_restart_that_a_retry_does_not_help_is_a_warning(cause: CauseName, severity: str) -> None:
+    before = attempt(0, cause, retry_decision="now")
     again = job(restarts=1, started_at=NOW - 60)
     finding = found(Restarted(), seen(before, of=again, verdict="starting"))
     assert finding is not None
