@@ -80,7 +80,7 @@ class SourceRule(MonitorRule, frozen=True, kw_only=True):
                     severity="warning",
                     summary=f"{source.name} {self.problem(source, now)}",
                     evidence=(clean(source.stderr),) if source.stderr else (),
-                    advice=source.hint or "trainmon-tui check shows what is wrong with it",
+                    advice=(source.error and source.hint) or "trainmon-tui check shows what is wrong with it",
                     cluster=source.cluster,
                     since=source.answered_at,
                     by_age=True,

@@ -84,8 +84,11 @@ def test_a_source_that_is_late_until_it_fails_has_one_alert() -> None:
 
 def test_a_source_that_was_late_for_long_stays_reported_until_it_is_reported_that_it_fails() -> None:
     with Story(SourceDown(), SourceLate(), sources=("slurm:prod", "node:gpu-001")) as story:
-        story.sources["slurm:prod"] = replace(story.sources["slurm:prod"], phase="connecting", answered_at=None)
-        assert story.at(330).expect("fire", "source:slurm:prod").alerts[0].rule == "source-late"
+        note = "dcgm-exporter has no power limit"
+        quiet = replace(story.sources["slurm:prod"], phase="connecting", answered_at=None, hint=note)
+        story.sources["slurm:prod"] = quiet
+        [late] = story.at(330).expect("fire", "source:slurm:prod").alerts
+        assert (late.rule, late.advice) == ("source-late", "trainmon-tui check shows what is wrong with it")
         story.fail("slurm:prod", "no route").at(400)
         assert {(one.rule, one.phase) for one in open_alerts(story)} == {
             ("source-late", "firing"), ("source-down", "pending")
