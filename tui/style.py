@@ -286,16 +286,14 @@ def heat(gpu: Gpu) -> str:
 # ---- sources and disks ---------------------------------------------------------------------------------------------
 
 
-def source_text(source: Source, now: Instant, server: Source | None = None) -> Span:
+def source_text(source: Source, now: Instant, server: Source | None = None, *, hinted: bool = False) -> Span:
     """The status of a source that is late or unreachable: its error or what it waits for, and since when. `server`: the
-    failing Prometheus server that has its numbers."""
+    failing Prometheus server that has its numbers; `hinted`: its hint, which names the key of a login, follows."""
     error = source.problem
     if (source.phase == "held" or (source.phase == "off" and error is not None)) and source.can_log_in:
-        title = (
-            f"login needed: press {cap('act.login')}"
-            if source.phase == "held"
-            else f"press {cap('act.login')} to log in"
-        )
+        press = f"press {cap('act.login')}"
+        needed = "login needed" if hinted and source.hint else f"login needed: {press}"
+        title = needed if source.phase == "held" else f"{press} to log in"
         return Span(title + (f" ({error})" if error else ""), "warn")
     seen = "" if source.answered_at is None else f" {calm_age(now - source.answered_at)}"
     if error is not None:

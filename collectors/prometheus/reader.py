@@ -427,11 +427,11 @@ class MetricsReader:
             if some != match:
                 return QueryFailed(f"no series matches {match}; labels seen: {labels}", hint='correct "match"')
             if not seen:
-                text = f"the series have no label {' or '.join(self.labels)}; they have: {labels}"
+                text = f"no series has a label {' or '.join(self.labels)}; labels seen: {labels}"
                 return QueryFailed(text, hint='set "node_label"')
             wanted = f"{nodes[0]} or {counted(len(nodes) - 1, 'other node')}" if len(nodes) > 1 else nodes[0]
-            text = f"no series of {wanted}; {label} is: {listed(seen)}; the series have: {labels}"
-            return QueryFailed(text, hint='set "node_label" to the label that has the names of the nodes')
+            text = f"no series of {wanted}; values of {label}: {listed(seen)}; labels seen: {labels}"
+            return QueryFailed(text, hint='set "node_label" to the label with the node names, or correct "nodes"')
         return QueryFailed(f"the server has no series {self.exporter.presence}", hint=self.scrape_hint)
 
     def past(self, node: str) -> Iterable[GpuHistoryRead]:

@@ -64,7 +64,7 @@ async def test_a_replay_says_neither_that_it_polls_nor_that_it_mutes() -> None:
             await pilot.press(key)
             shown = await settled(pilot)
         assert [name for name, *_ in backend.requests] == ["refresh", "mute"], "the player refuses it"
-        assert "for 60m" not in shown
+        assert "for 1h" not in shown
 
 
 async def test_what_a_recording_of_somebody_else_holds_is_no_control_sequence() -> None:

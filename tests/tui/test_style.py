@@ -66,7 +66,8 @@ def test_an_age_that_would_tick_every_second_moves_every_ten() -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0.312, "0.31s"), (4.1, "4.1s"), (52.4, "52s"), (45 * 60, "45m"), (3 * HOUR + 600, "3h10m"),
-     (17 * HOUR + 44 * 60, "17h44m"), (4 * DAY + 6 * HOUR, "4d6h"), (None, "?"), (71.7 * 3600, "3d"),
+     (17 * HOUR + 44 * 60, "17h44m"), (4 * DAY + 6 * HOUR, "4d6h"), (None, "?"), (71.7 * 3600, "2d23h"),
+     (HOUR, "1h"), (99 * 60, "1h39m"), (24 * HOUR, "1d"),
      (30 * DAY, "30d")],
 )  # fmt: skip
 def test_durations(seconds: float | None, text: str) -> None:
@@ -84,7 +85,7 @@ def test_time_to_full_warns_early_and_says_when_it_is_far_off() -> None:
 
 
 def test_what_is_left_until_an_instant() -> None:
-    assert (fmt.eta(None, 0.0), fmt.eta(7200.0, 0.0), fmt.eta(-5.0, 0.0)) == ("-", "2h00m", "0.00s")
+    assert (fmt.eta(None, 0.0), fmt.eta(7200.0, 0.0), fmt.eta(-5.0, 0.0)) == ("-", "2h", "0.00s")
 
 
 @pytest.mark.parametrize(

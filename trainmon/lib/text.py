@@ -203,13 +203,10 @@ def listed(names: Sequence[str], most: int = 5) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A duration for people: 4.1s, 42s, 11m, 3h10m, 2d4h."""
+    """A duration for people: 4.1s, 42s, 11m, 3h10m, 6h, 2d4h. From 100s on, as `ago`."""
     if seconds < 100:
         return f"{seconds:.1f}s".replace(".0s", "s") if seconds < 9.95 else f"{seconds:.0f}s"
-    minutes, hours = round(seconds / 60), round(seconds / 3600)
-    if seconds < 48 * 3600:
-        return f"{minutes}m" if minutes < 100 else f"{minutes // 60}h{minutes % 60:02d}m"
-    return f"{hours // 24}d" + (f"{hours % 24}h" if hours % 24 else "")
+    return ago(60 * round(seconds / 60))
 
 
 def ago(seconds: float) -> str:

@@ -216,13 +216,15 @@ def grid_caption(state: State, ranks: list[int]) -> str:
 
 
 def node_sentence(state: State, name: str, now: Instant) -> tuple[str, str]:
-    """A sentence about one node, and its style."""
+    """A sentence about one node, and its style. With several clusters, it names that of the node."""
     node, source = state.nodes.get(name), state.sources.get(f"node:{name}")
+    several = len({one.cluster for one in state.sources.values()} - {""}) > 1
+    whose = f"{name} of {source.cluster}" if source is not None and several else name
     if source is not None and source.health != "ok":
         server = failing_server(source, state.sources)
-        text, style = source_text(source, now, server)
+        text, style = source_text(source, now, server, hinted=True)
         hint = (server or source).hint
-        return clean(f"{name}: {text}" + (f"; {hint}" if hint else "")), style or "dim"
+        return clean(f"{whose}: {text}" + (f"; {hint}" if hint else "")), style or "dim"
     if node is None:
         return "", "dim"
     flags = node_summary(node, now).flags
@@ -236,7 +238,7 @@ def node_sentence(state: State, name: str, now: Instant) -> tuple[str, str]:
     )
     text = "  ".join(part for part in (*(flag.text for flag in flags), *errors, why, note) if part)
     style = "crit" if any(flag.style == "crit" for flag in flags) else "warn" if flags else "dim"
-    return (clean(f"{name}: {text}"), style) if text else ("", "dim")
+    return (clean(f"{whose}: {text}" if text else whose), style) if text or several else ("", "dim")
 
 
 # ---- the three panes of a node's screen ------------------------------------------------------------------------------
@@ -311,13 +313,13 @@ class FactsPane(NodePane):
 
     def draw(self, state: State, width: int) -> None:
         node, source = state.nodes.get(self.node), state.sources.get(f"node:{self.node}")
-        self.caption(clean(self.node))
         running = on_nodes(state.jobs.values()).get(self.node, [])
         listed, server = state.scheduler_nodes.get(self.node), failing_server(source, state.sources)
         alerts = tuple(alerts_of(self.node, state, width, "node"))
         open_alerts = (one for one in state.alerts.values() if one.node == self.node and one.is_open)
         odd = {one.subject.partition(" ")[2] for one in open_alerts if one.rule == "slow-link"}
-        cluster = next((one.cluster for one in (node, listed) if one is not None), "")
+        cluster = next((one.cluster for one in (node, listed, source) if one is not None), "")
+        self.caption(clean(f"{self.node} of {cluster}" if cluster else self.node))
         past = [*history_lines(cluster, self.node, state.node_records, self.events, width)]
         self.lines.set_rows(
             node_facts(self.node, node, source, state.at, width, listed, running, server, (*alerts, *past), odd)

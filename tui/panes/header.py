@@ -186,8 +186,11 @@ def longest_silent(sources: list[Source], now: Instant) -> str:
     worst = min(held or silent, key=lambda source: source.answered_at or 0.0, default=None)
     if worst is None:
         return ""
-    why = "no answer " * (worst.answered_at is not None) + last_answer(worst, now)
-    why = f"login: press {cap('act.login')}" if held else why
+    why = (
+        f"login: press {cap('act.login')}"
+        if held
+        else "no answer " * (worst.answered_at is not None) + last_answer(worst, now)
+    )
     return f" {clean(worst.name).partition(':')[2]} {why}"
 
 

@@ -424,17 +424,21 @@ def space(shown: ShownDisk, state: State, width: int) -> Iterator[Line]:
     where = f"{len(shown.hosts)} hosts" if len(shown.hosts) > 1 else disk.host
     if disk.state != "ok":
         yield from optional_fact("problem", unanswered(disk, now), width, "crit")
-    free = f"{size(disk.free_bytes)} of {size(disk.total_bytes)} free"
-    free_inodes = f"{count(disk.free_inodes)} of {count(disk.total_inodes)} free"
     texts = {
         "mounted": clean(f"{disk.filesystem or 'unknown filesystem'} at {disk.mount or disk.path} on {where}"),
-        "space": f"{percent(bytes_used(disk), 1.0)} used: {free}",
+        "space": None
+        if disk.total_bytes is None
+        else f"{percent(bytes_used(disk), 1.0)} used: {size(disk.free_bytes)} of {size(disk.total_bytes)} free",
         "usable": f"{size(disk.usable_free_bytes)} until the usable share is used" if shown.usable else None,
-        "inodes": f"{percent(inodes_used(disk), 1.0)} used: {free_inodes}" if disk.total_inodes is not None else None,
+        "inodes": None
+        if disk.total_inodes is None
+        else f"{percent(inodes_used(disk), 1.0)} used: {count(disk.free_inodes)} of {count(disk.total_inodes)} free",
     }
     yield from facts(texts, width)
     if disk.quota is not None:
         yield from wrapped_fact("quota", clean(quota_sentence(disk.quota, now)), width)
+    if disk.total_bytes is None:  # what was read before its problem says nothing about now
+        return
     growth = shown.per_day
     base = ", from the last two minutes" if shown.has_only_a_rate else ""
     text = "not known yet" if growth is None else f"{'+' if growth > 0 else ''}{size(growth)}{base}"

@@ -122,7 +122,7 @@ def node_health(name: str, state: State) -> Line:
     if source is None:
         return (Span("  not watched", "dim") if node is None else Span("  no data yet", "warn"),)
     if source.health == "off":
-        return (Span("  off", "dim"),)
+        return (Span("  not connected", "dim"),)
     if node is None or source.health != "ok":
         answered = "no data yet" if source.answered_at is None else f"no data for {since(source.answered_at, state.at)}"
         return (Span(f"  {answered}", "warn"),)
@@ -160,7 +160,7 @@ def time_left(job: Job, run: Run | None, now: Instant, width: int) -> Iterator[L
         return
     is_short = needed is not None and seconds < needed
     before, after = (":", "!") if is_short else (";", "")
-    saving = "" if needed is None else f"{before} a last save needs {duration(needed)}{after}"
+    saving = "" if needed is None else f"{before} a final save takes {duration(needed)}{after}"
     yield fact("time left", duration(seconds) + saving, width, "crit" if is_short else "")
 
 

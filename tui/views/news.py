@@ -359,7 +359,7 @@ def change_lines(
 ) -> Iterator[Line | Linked]:
     """The list: the line in full, the changes, and the steps of the runs that train as before."""
     if seen is None:
-        yield from sentence("The dashboard has not been open before with this config.", width)
+        yield from sentence("No earlier use of this dashboard is known.", width)
         return
     when = f"{clock_text(seen.at, state.at)} {wall_clock(seen.at):%Z}"
     text = f"The dashboard was last used at {when}, {ago(state.at - seen.at)} ago."

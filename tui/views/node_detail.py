@@ -110,7 +110,7 @@ COLUMNS: tuple[Column[Gpu, Instant], ...] = (
     Column("°C", width=6, cell=lambda gpu, _: rounded(None) if (c := gpu.temperature_c) is None
            else warned(str(c), heat(gpu), "")),
     Column("HBM", width=5, cell=lambda gpu, _: rounded(gpu.memory_temperature_c), from_width=50),
-    Column("margin", width=8, cell=lambda gpu, _: rounded(gpu.temperature_margin_c), from_width=64),
+    Column("margin", width=8, cell=lambda gpu, _: rounded(gpu.temperature_margin_c), from_width=86),
     Column("memory", width=MEMORY, cell=memory),
     Column("util", width=6,
            cell=lambda gpu, _: value(NOT_APPLICABLE) if gpu.mig else rounded(gpu.utilization_pct, "%")),
@@ -232,10 +232,10 @@ def source_lines(source: Source | None, now: Instant, width: int, server: Source
     if source.health == "ok":
         how = source.phase if source.step_of is None else f"{source.phase} by a step of job {source.step_of}"
         if source.via is not None:
-            how = f"none over SSH, numbers from {safe(source.via)}"
+            how = f"no SSH, read from {safe(source.via)}"
         yield fact("connection", f"{how}, data every {source.period:g}s", width)
     else:
-        problem, failing = source_text(source, now, server), server or source
+        problem, failing = source_text(source, now, server, hinted=True), server or source
         yield from wrapped_fact("connection", safe(problem.text), width, problem.style or "warn")
         yield from optional_fact("what to do", failing.hint, width)
         if failing.retry_at is not None and failing.retry_at > now:
@@ -273,15 +273,18 @@ PROCESSES = 64
 """The most lines of processes. On a node of many users they must not hide the other facts."""
 
 
-NO_PROCESS = "The driver reports no process that uses GPU memory."
-NO_PROCESS_LIST = "Prometheus has no list of processes; SSH has, if it can connect."
+NO_PROCESS = {
+    "prometheus": "Prometheus does not list the processes on GPUs: that needs SSH.",
+    "none": "Without a GPU driver, no process is listed.",
+}
+"""Why there is none, by what reads the node."""
 
 
 def process_lines(node: Node, width: int) -> Iterator[Line]:
     """The processes of each GPU: user, memory, command."""
     running = [(gpu, process) for gpu in node.gpus for process in gpu.processes]
     if not running:
-        yield (Span(NO_PROCESS_LIST if node.probe == "prometheus" else NO_PROCESS, "dim"),)
+        yield (Span(NO_PROCESS.get(node.probe, "The driver reports no process that uses GPU memory."), "dim"),)
         return
     places = [f"{gpu.index}/{one.instance}" if one.instance else str(gpu.index) for gpu, one in running[:PROCESSES]]
     room = max(4, 1 + max(map(len, places)))
@@ -322,7 +325,6 @@ def host_lines(node: Node, now: Instant, width: int, is_read: str, odd: Collecti
     """Load, memory, and counters that should not grow. Healthy InfiniBand ports share one line. `is_read`: how old the
     numbers are, if they are not current."""
     yield from optional_fact("host", is_read, width, "warn")
-    cpus = UNKNOWN if node.cpu_count is None else str(node.cpu_count)
     used = percent(node.memory_used_mib, node.memory_total_mib)
     bad = [
         port
@@ -332,14 +334,15 @@ def host_lines(node: Node, now: Instant, width: int, is_read: str, odd: Collecti
     well = [port for port in node.infiniband if port not in bad]
     active = f"{len(well)} of {len(node.infiniband)} ports active without errors"
     texts = {
-        "load": f"{real(node.load1, 1)} on {cpus} CPUs",
+        "load": f"{real(node.load1, 1)} on {count(node.cpu_count)} CPUs",
         "memory": f"{mib_size(node.memory_used_mib)} of {mib_size(node.memory_total_mib)} used ({used})",
         "booted": UNKNOWN if node.boot_time is None else f"{since(node.boot_time, now)} ago",
         "OOM kills": f"{count(node.oom_kills)} since boot",
         "net errors": f"{count(node.network_errors)} since boot",
         "InfiniBand": active if well else None,
     }
-    yield from facts(texts, width, {"OOM kills": "warn" if node.oom_kills else ""})
+    known = texts if node.host_at is not None else {"host": "load, memory and errors are not read"}
+    yield from facts(known, width, {"OOM kills": "warn" if node.oom_kills else ""})
     for rate, names in by_key((port.rate, port.port) for port in well if port.rate).items():
         yield fact("", safe(f"{rate}: {listed(names, 1)}"), width)
     for port in bad:
@@ -356,8 +359,8 @@ def probe_lines(node: Node, width: int) -> Iterator[Line]:
     """The probe: what it reads with, and what fails."""
     names = sorted({safe(gpu.name) for gpu in node.gpus if gpu.name})
     texts = {
-        "GPUs": f"{len(node.gpus)} × {', '.join(names) or UNKNOWN}",
-        "read by": f"{node.probe}, driver {safe(node.driver or UNKNOWN)}",
+        "GPUs": f"{len(node.gpus)} × {', '.join(names) or UNKNOWN}" if node.gpus else "none",
+        "read by": f"{node.probe}, driver {safe(node.driver or UNKNOWN)}" if node.probe != "none" else None,
         "note": safe(node.note) if node.note else None,
     }
     yield from facts(texts, width)

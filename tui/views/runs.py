@@ -19,6 +19,7 @@ from trainmon.lib import (
     clean,
     counted,
     duration,
+    group_by,
     ranges,
     say,
     scrub,
@@ -109,7 +110,8 @@ def look_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
     """What the looks at its ranks have shown since its last step, the one that says most first, with links to the ranks
     that it names; and in a sentence why others could not look."""
     attempt, first = last_attempts(state.attempts.values()).get(run.name), leading(run.looks)
-    for look in sorted(run.looks, key=lambda one: (one is not first, not one.is_answer)):
+    looks = sorted(run.looks, key=lambda one: (one is not first, not one.is_answer))
+    for look, *others in group_by(looks, lambda one: one.summary).values():
         style = "bold" if look.ranks else "" if look.is_answer else "dim"
         label = LOOK_LABELS[look.source]
         yield from wrapped_fact(label, f"{clean(look.summary, 400)} ({since(look.at, state.at)} ago)", width, style)
@@ -120,6 +122,7 @@ def look_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
             yield from wrapped_fact("", look.advice, width)
             for text in look.lines[:EVIDENCE]:
                 yield from wrapped_fact("", clean(text, 200), width, "dim")
+        yield from (fact(LOOK_LABELS[one.source], "the same", width, "dim") for one in others)
 
 
 def rank_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:

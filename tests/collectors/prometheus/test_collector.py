@@ -269,19 +269,19 @@ def test_nodes_have_a_row_before_the_server_answers() -> None:
 @pytest.mark.parametrize(
     ("labels", "match", "has_any", "message"),
     [
-        (("n7", "n8"), "", True, "no series of gpu-001 or 2 other nodes; Hostname is: n7, n8; the series have: DCGM"),
+        (("n7", "n8"), "", True, "no series of gpu-001 or 2 other nodes; values of Hostname: n7, n8; labels seen: "),
         (
             (),
             'cluster="b"',
             True,
             'no series matches cluster="b"; labels seen: DCGM_FI_DRIVER_VERSION="550.54.15", Hostname="gpu-001"',
         ),
-        (("",), 'job="a"', True, 'the series have no label Hostname or hostname; they have: DCGM_FI_DRIVER_VERSION="5'),
+        (("",), 'job="a"', True, 'no series has a label Hostname or hostname; labels seen: DCGM_FI_DRIVER_VERSION="5'),
         (
             ("",),
             "",
             True,
-            'the series have no label Hostname or hostname; they have: DCGM_FI_DRIVER_VERSION="550.54.15"',
+            'no series has a label Hostname or hostname; labels seen: DCGM_FI_DRIVER_VERSION="550.54.15"',
         ),
         ((), "", False, "the server has no series DCGM_FI_DEV_GPU_TEMP"),
     ],

@@ -27,7 +27,7 @@ def test_ranks_of_a_run_that_hangs_that_goes_on_and_that_cannot_be_read(capsys: 
         assert (status, found["run"], found["ranks"]["ranks"]) == (1, HUNG, 32)
         assert look["named"] == [{"rank": 24, "node": "gpu-010", "gpu": 0}]
         assert look["source"] == "nccl-ras"
-        assert "; rank 24 (gpu-010 GPU 0) stays at " in look["summary"]
+        assert "; rank 24 (gpu-010 GPU 0) has been at " in look["summary"]
         assert print_looks(monitor, GOES_ON, as_json=False) == 0
         head, columns, first, *_, said, version = capsys.readouterr().out.splitlines()
         assert head == "16 ranks, numbered by slurm"

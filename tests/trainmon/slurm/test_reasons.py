@@ -24,7 +24,7 @@ def job(**changes: Any) -> Job:
         ({"reason": "JobHeldUser"}, "held"),
         ({"reason": "JobHeldAdmin"}, "held by an administrator; only an administrator can release it"),
         ({"reason": "Resources"}, "no free nodes"),
-        ({"reason": "Resources", "starts_at": NOW + 3600}, "no free nodes; expected in 60m"),
+        ({"reason": "Resources", "starts_at": NOW + 3600}, "no free nodes; expected in 1h"),
         ({"reason": "JobArrayTaskLimit"}, "array task limit reached"),
         ({"reason": "Dependency", "dependency": "afterany:88(unfulfilled)"}, "after the end of 88"),
         (

@@ -260,6 +260,9 @@ def test_the_story_of_a_node_has_what_its_line_had_to_cut() -> None:
     assert node_sentence(found, "node20", NOW) == ("", "dim")
     cut = state(node("n", changed={1: {"mig": True, "utilization_pct": None, "instances": (GpuInstance("1"),)}}))
     assert node_sentence(cut, "n", NOW) == ("n: gpu1: utilization of instances not measured by NVML", "dim")
+    west = replace(source("w"), cluster="west")
+    several = state(node("n"), node("w"), sources=(source("n"), west))
+    assert [node_sentence(several, name, NOW) for name in "nw"] == [("n of prod", "dim"), ("w of west", "dim")]
 
 
 async def test_one_warmer_gpu_paints_its_cell_and_nothing_else() -> None:

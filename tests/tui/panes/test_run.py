@@ -152,12 +152,12 @@ def test_the_job_says_what_is_left_and_whether_that_suffices_to_save() -> None:
 
     assert job_texts("llm-70b") == [
         "job         → 418190  R  on gpu-[001-004]",
-        "time left     21h00m; a last save needs 88s",
+        "time left     21h; a final save takes 88s",
         "restarts      1",
         "next job    → 418191_[2-10%1]  PD  array task limit reached",
         "behind it     10 jobs pending",
     ]
-    assert job_texts("llm-7b-a")[1:] == ["time left     70s: a last save needs 88s!", "behind it     0 jobs pending"]
+    assert job_texts("llm-7b-a")[1:] == ["time left     70s: a final save takes 88s!", "behind it     0 jobs pending"]
     assert job_texts("sft-1b")[0] == "job         → 418301  PD  starts in 2m"
     assert job_texts("abl-3")[0] == "job         → 418100  F  exited with code 1, 2h ago"
     timeout = ended(0, "nccl-timeout", run_id="abl-3", job_id="418100")

@@ -213,9 +213,9 @@ def test_what_is_left_is_the_jobs_time_when_that_ends_first() -> None:
         return cell("LEFT", run("x", jobs=(one.key,), checkpoints=checkpoints(), **more), state)
 
     assert of(21 * 3600.0) == ("17h44m", "")
-    assert of(3600.0) == ("job 60m", "")
+    assert of(3600.0) == ("job 1h", "")
     assert of(80.0) == ("job 80s!", "crit")
-    assert of(21 * 3600.0, eta_at=None) == ("job 21h00m", "")
+    assert of(21 * 3600.0, eta_at=None) == ("job 21h", "")
     assert of(3600.0, verdict="stalled") == ("stalled", "warn")
 
 

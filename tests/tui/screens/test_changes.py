@@ -68,7 +68,7 @@ async def test_the_first_time_there_is_nothing_to_compare_with() -> None:
     async with running(app, size=(120, 40)) as pilot:
         assert "Since" not in await settled(pilot)
         await pilot.press("u")
-        assert "The dashboard has not been open before with this config." in await settled(pilot)
+        assert "No earlier use of this dashboard is known." in await settled(pilot)
 
 
 async def test_the_list_shows_what_has_changed_until_now() -> None:

@@ -43,7 +43,7 @@ def test_a_running_job_says_where_it_runs_what_is_left_and_what_slurm_knows() ->
         "nodes       → gpu-001  8 GPUs  max 64°C",
         "log         → /scratch/llm-70b/slurm-418190.out",
         "started       2026-09-21 11:13 UTC, 3h ago",
-        "time left     21h00m; a last save needs 88s",
+        "time left     21h; a final save takes 88s",
         "partition     gpu, QOS normal, priority 4,294",
         "restarts      1",
         "may requeue   yes",
@@ -72,7 +72,7 @@ def test_an_ended_job_says_how_and_how_long_it_ran() -> None:
     text = texts("prod/418100")
 
     assert text[:2] == ["▲ failed", "exited with code 1, 2h ago"]
-    assert "ran for       7h00m" in text
+    assert "ran for       7h" in text
     assert "exit code     1:0" in text
 
 

@@ -15,7 +15,7 @@ from tests.tui.screen_text import at_rest, text_of
 from tests.tui.states import worlds
 from tests.tui.states.states import NOW as STATES_NOW
 from tests.tui.states.states import job, scheduler_node
-from tests.tui.states.worlds import NOW, node, source
+from tests.tui.states.worlds import NOW, node, source, state
 from tests.tui.still import StillBackend
 from trainmon.engine.history import History
 from trainmon.model import (
@@ -32,7 +32,7 @@ from trainmon.model import (
 )
 from tui.app import Dashboard
 from tui.charts.render import Axis, hour_picture, side_by_side, stretches
-from tui.panes.gpus import axes
+from tui.panes.gpus import axes, node_sentence
 from tui.screens.details import NodeScreen, heights
 from tui.style import Span, width_of
 from tui.views.node_detail import PROCESSES, gpu_head, gpu_rows, node_facts, read_ago
@@ -258,6 +258,20 @@ def test_more_processes_than_fit_are_counted() -> None:
 def test_a_node_without_processes_says_so() -> None:
     made = replace(node("n", 1), gpus=(worlds.gpu(0, processes=()),))
     assert "The driver reports no process that uses GPU memory." in facts(made)
+    bare = facts(node("n", 0, probe="none"))
+    assert "Without a GPU driver, no process is listed." in bare
+    assert "GPUs          none" in bare
+    assert not [line for line in bare if line.startswith("read by")]
+
+
+def test_a_node_that_needs_a_login_names_its_key_once() -> None:
+    held = source("n", phase="held", health="down", error="n asks for a code", hint="press L to log in again")
+    lines = facts(node("n", 1), held)
+    assert lines[:2] == ["connection    login needed (asks for a code)", "what to do    press L to log in again"]
+    named = "n: login needed (asks for a code); press L to log in again"
+    assert node_sentence(state(sources=(held,)), "n", NOW) == (named, "warn")
+    [alone, *_] = facts(node("n", 1), replace(held, hint=None))
+    assert alone == "connection    login needed: press L (asks for a code)"
 
 
 def test_a_node_that_is_read_by_a_step_names_the_job() -> None:
@@ -282,9 +296,10 @@ def test_a_node_that_is_late_says_why_its_server_fails() -> None:
 def test_a_node_of_prometheus_says_where_its_numbers_come_from() -> None:
     made = replace(node("n", 1), gpus=(worlds.gpu(0, processes=()),), probe="prometheus", troubles={"ssh": "refused"})
     lines = facts(made, replace(source("n"), via="prometheus:prod:dcgm", period=15.0, health="ok"))
-    assert "connection    none over SSH, numbers from prometheus:prod:dcgm, data every 15s" in lines
-    assert "Prometheus has no list of processes; SSH has, if it can connect." in lines
+    assert "connection    no SSH, read from prometheus:prod:dcgm, data every 15s" in lines
+    assert "Prometheus does not list the processes on GPUs: that needs SSH." in lines
     assert "ssh fails     refused" in lines
+    assert "host          load, memory and errors are not read" in facts(replace(made, host_at=None))
 
 
 async def test_an_open_screen_requests_a_connection_to_its_node() -> None:
@@ -510,8 +525,8 @@ def test_the_scheduler_says_why_it_gives_no_jobs_and_which_run() -> None:
     assert text == [
         "scheduler     draining: fan 3 broken (root 1m ago)",
         "partitions    gpu",
-        "jobs        → llm-7b-a  418223 of ana, R, 21h00m left",
-        "            → llm-70b  88_3 of me, R, 21h00m left",
+        "jobs        → llm-7b-a  418223 of ana, R, 21h left",
+        "            → llm-70b  88_3 of me, R, 21h left",
     ]
 
 

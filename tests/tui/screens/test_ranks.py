@@ -153,22 +153,23 @@ def test_an_alert_links_to_the_gpu_of_a_rank_that_it_names() -> None:
 
 LATE = RankLook(
     source="nccl-ras", at=NOW - 28.0, ranks=(9, 10), advice="look at its process", lines=("2 ranks at 639",),
-    summary="30 of 32 ranks have launched AllReduce 640; ranks 9 and 10 (gpu-002 GPU 1, 2) stay at 639 for 16s",
+    summary="30 of 32 ranks have launched AllReduce 640; ranks 9 and 10 (gpu-002 GPU 1, 2) have been at 639 for 16s",
 )  # fmt: skip
 SILENT = RankLook(source="proc", at=NOW - 5.0, summary="no node of it is read", is_answer=False)
 
 
 def test_the_page_has_what_a_look_has_shown_and_why_another_could_not_look() -> None:
     state = state_with(known())
-    run = replace(state.runs[RUN], looks=(SILENT, LATE))
+    run = replace(state.runs[RUN], looks=(SILENT, LATE, replace(SILENT, source="stacks")))
     assert texts(look_lines(run, state, 76)) == [
         "NCCL RAS      30 of 32 ranks have launched AllReduce 640; ranks 9 and 10",
-        "              (gpu-002 GPU 1, 2) stay at 639 for 16s (28s ago)",
+        "              (gpu-002 GPU 1, 2) have been at 639 for 16s (28s ago)",
         "            → rank 9 (gpu-002 GPU 1)",
         "            → rank 10 (gpu-002 GPU 2)",
         "              look at its process",
         "              2 ranks at 639",
         "/proc         no node of it is read (5s ago)",
+        "stacks        the same",
     ]
 
 

@@ -120,7 +120,7 @@ def test_a_dashboard_that_stayed_open_overnight_tells_the_night_at_the_first_key
     changes.update(dead)
     assert changes.line(dead) == ("", ""), "nobody is at the keys"
     changes.used(dead)
-    assert changes.line(dead)[0].endswith("(8h00m): llm ended")
+    assert changes.line(dead)[0].endswith("(8h): llm ended")
     changes.read()
     changes.used(replace(dead, at=NOW + 600.0))
     assert changes.line(dead) == ("", ""), "ten minutes later a person is still there"

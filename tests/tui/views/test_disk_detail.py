@@ -66,9 +66,16 @@ def test_the_space_of_a_disk_and_when_it_is_full() -> None:
     assert "full in       10h at this rate" in begun
 
 
+def test_a_disk_that_cannot_be_read_shows_no_old_growth() -> None:
+    missing = disk("/fsx", state="failed", error="does not exist", total_bytes=None, free_bytes=None, full_at=NOW + 9.0)
+    text = texts(world(missing))
+    assert text[0] == "problem       does not exist"
+    assert not [line for line in text if line.startswith(("space", "per day", "full in"))]
+
+
 def test_the_runs_that_write_there_with_their_checkpoints_and_logs() -> None:
     text = texts(world())
-    assert "run         → llm  4 checkpoints 400 GiB, 100 GiB every 60m; log 3.0 GiB, 4.1 MiB/day" in text
+    assert "run         → llm  4 checkpoints 400 GiB, 100 GiB every 1h; log 3.0 GiB, 4.1 MiB/day" in text
     assert not any("sft" in line for line in text)
     assert "run         → sft  log 5 B" in texts(world(), "/home")
     assert "room for      409 checkpoints of the largest size" in text

@@ -10,6 +10,7 @@ from trainmon.analysis.attempts import LOOK_LABELS, ORDER, place_of, values_of, 
 from trainmon.analysis.checkpoints import describe
 from trainmon.analysis.explanation.explain import (
     AWAITED,
+    HELPS,
     Explanation,
     Resume,
     evidence_places,
@@ -340,7 +341,7 @@ def _retries(one: Explanation) -> Iterator[PageRow]:
     elif retry is None:
         yield PageRow("decision", "none: its cause is not known", "warn")
     else:
-        yield PageRow("decision", f"{retry.choice}: {retry.why}")
+        yield PageRow("decision", f"{HELPS[retry.choice]}: {retry.why}")
     if retry is not None and retry.budget_text:
         yield PageRow("budget", retry.budget_text)
     for index, before in enumerate(one.earlier):

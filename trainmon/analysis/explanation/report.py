@@ -413,8 +413,8 @@ def _figures(one: Report) -> Iterator[PageRow]:
         return
     seen = f"{counted(sums.failures, 'failure')} in {duration(sums.ran)}"
     seen += f", and {counted(sums.unclear, 'end')} without a known cause" if sums.unclear else ""
-    few = "" if sums.failures >= FEW else "too few to say; "
-    mean = few if sums.mttf is None else f"{duration(sums.mttf)}; "
+    few = "95% interval:" if sums.failures >= FEW else "too few to say; 95% interval:"
+    mean = few if sums.mttf is None else f"{duration(sums.mttf)}; 95% interval:"
     low, high = sums.expected_failures
     least = duration(sums.ran / high)
     between = f"{least} to {duration(sums.ran / low)}" if low else f"at least {least}"
@@ -424,13 +424,13 @@ def _figures(one: Report) -> Iterator[PageRow]:
         PageRow("", "productive / all time since the first start of each run", "dim"),
         PageRow("ETTR", share_text(sums.ettr)),
         PageRow("", "productive / all time and the wait before the first start (Kokolis et al. 2025)", "dim"),
-        PageRow("MTTF", f"{mean}95%: {between} ({seen})" if sums.ran else "not known: no running time was recorded"),
+        PageRow("MTTF", f"{mean} {between} ({seen})" if sums.ran else "not known: no running time was recorded"),
         PageRow("", f"{what} a requeue does not count", "dim"),
     )
     if sums.node_days:
         each = 1000 / sums.node_days
-        rate = few if sums.mttf is None else f"{each * sums.failures:,.1f}; "
-        yield PageRow("rate", f"{rate}95%: {each * low:,.1f} to {each * high:,.1f} failures per 1,000 node-days")
+        rate = few if sums.mttf is None else f"{each * sums.failures:,.1f}; 95% interval:"
+        yield PageRow("rate", f"{rate} {each * low:,.1f} to {each * high:,.1f} failures per 1,000 node-days")
     if one.cost is not None:
         cost = f"{'at least ' if one.is_least else ''}{one.cost:,.2f}"
         yield PageRow("cost", f"{cost}, of which {one.wasted:,.2f} starting, lost, hung or saving")

@@ -57,7 +57,7 @@ def lines(plan: Plan) -> Iterator[str]:
             yield ""
         yield from _action(action)
     for refusal in plan.refusals:
-        yield _safe(f"{DEAD} refused: {refusal.subject}: {refusal.why}")
+        yield _safe(f"{DEAD} refused: {refusal.subject.replace('/', ', job ')}: {refusal.why}")
         if refusal.hint:
             yield _safe(f"    → {say(refusal.hint, 'command')}")
     if not (plan.actions or plan.refusals or plan.choices):

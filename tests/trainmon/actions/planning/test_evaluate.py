@@ -175,4 +175,4 @@ def test_an_evaluation_that_fails_or_writes_nothing_is_not_called_complete() -> 
     silent = replace(before, jobs={**before.jobs, "prod/90": replace(failed, state="COMPLETED", exit_code="0:0")})
     assert marks(record, silent)[RESULT] is False
     assert marks(record, silent, NOW + 400)[RESULT] == ("job 90 has ended: exited with code 0")
-    assert marks(record, before, NOW + 90_000)[RESULT] == "no new result within 24h00m"
+    assert marks(record, before, NOW + 90_000)[RESULT] == "no new result within 1d"

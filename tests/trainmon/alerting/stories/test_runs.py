@@ -140,7 +140,7 @@ def test_a_rank_that_is_named_after_the_first_message_of_a_hang_is_one_follow_up
         return RunLooked("llm", RankLook(**usual | found), None)
 
     with Training() as story:
-        late = {"source": "nccl-ras", "summary": "rank 3 (gpu-001 GPU 3) stays at 639", "ranks": (3,)}
+        late = {"source": "nccl-ras", "summary": "rank 3 (gpu-001 GPU 3) has been at 639", "ranks": (3,)}
         story.live(600)
         story.trains, story.use, story.power = False, 100, 140.0
         story.live(600 + 1_200).expect("fire", "run:llm")
@@ -149,9 +149,9 @@ def test_a_rank_that_is_named_after_the_first_message_of_a_hang_is_one_follow_up
         told = story.expect("cause", "run:llm", reason="a look at its ranks has ended")
         message = render([told], story.clock.wall)
         assert message.title == "CODE RED llm: run-hung"
-        assert message.body.startswith("llm hangs: rank 3 (gpu-001 GPU 3) stays at 639 (by NCCL); ")
+        assert message.body.startswith("llm hangs: rank 3 (gpu-001 GPU 3) has been at 639 (by NCCL); ")
         assert "→ look at its process; " in message.body
-        story.hear(look(**late | {"ranks": (4,), "summary": "rank 4 stays at 640"})).live(1_900)
+        story.hear(look(**late | {"ranks": (4,), "summary": "rank 4 has been at 640"})).live(1_900)
         story.restart(30.0).hear(look(**late)).live(2_400).expect_nothing_else()
         story.trains, story.use, story.power = True, 98, 650.0
         story.live(2_700).expect("resolve", "run:llm")

@@ -55,7 +55,8 @@ def requeued(*actions: Record) -> Explanation:
 def test_a_requeue_is_called_one_and_is_not_retried_once_more() -> None:
     one = requeued()
     assert ": requeued, certain. The job was requeued; who did it is unknown. " in one.sentence
-    assert rows(one, "Retries")[0] == ("decision", "none: it was requeued: its job is pending or runs again")
+    why = "no restart is needed: it was requeued: its job is pending or runs again"
+    assert rows(one, "Retries")[0] == ("decision", why)
     assert not [text for label, text in rows(one, "Retries") if label == "budget"]
 
 
@@ -244,7 +245,7 @@ def test_an_attempt_whose_log_is_still_to_be_read_is_said_to_have_ended() -> Non
 def test_the_budget_and_the_attempts_before_it_are_shown() -> None:
     shown = rows(explained(story()), "Retries")
     assert shown[0][0] == "decision"
-    assert shown[0][1].startswith("after-change: cuda-oom: a retry needs a change of the batch size")
+    assert shown[0][1].startswith("a restart helps only after a change: cuda-oom: a retry needs a change of the ")
     assert shown[1:] == [("budget", "retries used after cuda-oom: 0 of 1"), ("before it", "no attempt is known")]
     assert rows(explained(story(), 1), "Retries")[1] == ("before it", "88: cuda-oom after 50s, steps 1 to 30, 10 lost")
 

@@ -187,7 +187,7 @@ def test_a_run_that_is_down_now_is_named() -> None:
     """llm failed an hour ago and nothing has started since; the other run has completed."""
     other = ended(1, "completed", run_id="other")
     found = reported([ended(0, "node-fail"), other], BEGIN + 1.5 * HOUR, group="run")
-    assert "Not started again, and not counted as down: llm for 60m." in found.missing
+    assert "Not started again, and not counted as down: llm for 1h." in found.missing
     assert "down" not in " ".join(reported([ended(0, "node-fail"), ended(1, "completed")], BEGIN + 1e5).missing)
 
 
@@ -221,9 +221,9 @@ def test_no_save_has_ended_yet() -> None:
 
 
 @pytest.mark.parametrize(("failures", "says"), [
-    (0, "MTTF too few to say; 95%: at least 41m (0 failures in 2h30m)"),
-    (4, "MTTF too few to say; 95%: 15m to 2h18m (4 failures in 2h30m)"),
-    (5, "MTTF 30m; 95%: 13m to 92m (5 failures in 2h30m)"),
+    (0, "MTTF too few to say; 95% interval: at least 41m (0 failures in 2h30m)"),
+    (4, "MTTF too few to say; 95% interval: 15m to 2h18m (4 failures in 2h30m)"),
+    (5, "MTTF 30m; 95% interval: 13m to 1h32m (5 failures in 2h30m)"),
 ])  # fmt: skip
 def test_few_failures_have_an_interval_only(failures: int, says: str) -> None:
     causes = ["node-fail"] * failures + ["preempted"] * (5 - failures)

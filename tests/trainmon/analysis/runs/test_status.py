@@ -100,7 +100,7 @@ def test_a_silent_run_under_a_kill_switch_was_stopped_and_says_by_whom() -> None
     armed = replace(silent(60), kill=Switch(path="/k", exists=True, armed_at=NOW - 3600, by="ann"))
     assert judge(armed, RunContext(), NOW) == (
         "stopped",
-        "the kill switch has been armed for 60m by ann; last step 12,880",
+        "the kill switch has been armed for 1h by ann; last step 12,880",
     )
 
 

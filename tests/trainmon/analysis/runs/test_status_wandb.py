@@ -71,7 +71,7 @@ def test_a_crash_and_a_failure_are_dead_and_say_that_the_restart_is_waited_for()
         "not the number of rows"
     )
     late = judge(bare(summarized(wrun("failed", NOW - 3600))), context(), NOW)
-    assert late == ("dead", "W&B reports that llm-r1 failed at step 12,880; no new run has started for 60m")
+    assert late == ("dead", "W&B reports that llm-r1 failed at step 12,880; no new run has started for 1h")
     busy = judge(bare(summarized(wrun("crashed", NOW - 320))), context(BUSY), NOW)
     assert busy.verdict == "stalled"
 

@@ -77,7 +77,7 @@ def test_the_screen_shows_what_the_trainer_reports(tmp_path: Path, monkeypatch: 
         "trainer training, step 12,880, reported 2s ago",
         "asked to save by SIGUSR1 on rank 0, 12s ago, at step 12,880",
         "saved step 12,880 2s ago",
-        "saves and stops in 60m, before its time limit",
+        "saves and stops in 1h, before its time limit",
     ]
     assert shown(replace(RUN, trainer=None)) == []
     ended = reported(written(tmp_path, monkeypatch, ends=True))

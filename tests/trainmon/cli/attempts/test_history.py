@@ -67,10 +67,10 @@ def test_the_table_has_cause_duration_cost_and_progress_in_80_columns(tmp_path: 
     since = written(tmp_path)
     done = called(tmp_path, "attempts", since)
     assert done.stdout.splitlines() == [
-        "STARTED     RUN                   JOB      CAUSE      FOR GPU-H  STEP LOST  CKPT",
-        "11-03 12:00 video-2b              88       cuda-oom 2h00m  32.0 12.3k  345 12.0k",
-        "11-03 14:02 video-2b              88.1     running    60m  8.00 12.5k      12.0k",
-        "11-04 13:00 a-run-with-quite-a-l… abcd1234 unknown*   60s",
+        "STARTED     RUN                     JOB      CAUSE    FOR GPU-H  STEP LOST  CKPT",
+        "11-03 12:00 video-2b                88       cuda-oom  2h  32.0 12.3k  345 12.0k",
+        "11-03 14:02 video-2b                88.1     running   1h  8.00 12.5k      12.0k",
+        "11-04 13:00 a-run-with-quite-a-lon… abcd1234 unknown* 60s",
     ]
     assert done.stderr == "* trainmon-tui did not watch it from start to end\n"
     assert called(tmp_path, "attempts", since, "video-2b").stderr == ""
@@ -113,7 +113,7 @@ def test_a_start_that_only_the_log_shows_is_marked(tmp_path: Path) -> None:
     ledger.stop()
     done = called(tmp_path, "attempts", since)
     assert done.stdout.splitlines()[2].split() == [
-        "~11-03", "12:00", "x", "log", "cuda-oom", "2h00m", "32.0", "12.3k", "345", "12.0k"
+        "~11-03", "12:00", "x", "log", "cuda-oom", "2h", "32.0", "12.3k", "345", "12.0k"
     ]  # fmt: skip
     assert done.stderr.splitlines() == [
         "* trainmon-tui did not watch it from start to end", "~ its log shows when it started",

@@ -70,8 +70,8 @@ def test_the_nodes_of_jobs_are_looked_for_by_name() -> None:
     assert row.text.startswith("1 node with 2 GPUs; the newest sample is ")
     [wrong] = rows(captured("dcgm", 2.0), EMPTY, captured("labels"), captured("one"), nodes=("node7",))
     assert wrong.mark == "bad"
-    seen = 'the series have: DCGM_FI_DRIVER_VERSION="550.54.15", Hostname="gpu-001"'
-    assert wrong.text.startswith(f"no series of node7; Hostname is: gpu-001, gpu-002, gpu-003; {seen}")
+    seen = 'labels seen: DCGM_FI_DRIVER_VERSION="550.54.15", Hostname="gpu-001"'
+    assert wrong.text.startswith(f"no series of node7; values of Hostname: gpu-001, gpu-002, gpu-003; {seen}")
 
 
 def test_an_incomplete_answer_is_a_note() -> None:

@@ -231,9 +231,8 @@ def behind(base: RankLook, answer: Answer, late: frozenset[Process], now: Circum
     last = now.before
     is_same = last is not None and last.ranks and (last.count, last.ranks) == (least, ranks_of(late, now))
     since = (last.since if last is not None and is_same else None) or now.first_at
-    stays = f"{'stays' if len(here) == 1 else 'stay'} at {least:,}"
-    if not least:
-        stays = f"{'has' if len(here) == 1 else 'have'} launched none"
+    has = "has" if len(here) == 1 else "have"
+    stays = f"{has} been at {least:,}" if least else f"{has} launched none"
     text = f"{ahead:,} of {size:,} ranks have launched {operation} {least + 1:,}"
     text += f"; {named(here, now)} {stays} for {duration(now.at - since)}"
     if rest := late - here:

@@ -78,9 +78,7 @@ def test_a_job_that_ends_before_its_run_is_done_with_nothing_behind_it_is_a_warn
     finding = found(NoJobQueued(), LAST)
     assert finding is not None
     assert finding.severity == "warning"
-    assert (
-        finding.summary == "no job is pending behind job 88 of llm, which ends in 6h00m, but the run needs 25h00m more"
-    )
+    assert finding.summary == "no job is pending behind job 88 of llm, which ends in 6h, but the run needs 1d1h more"
     assert "trainmon-tui queue llm" in finding.advice
     two = changed(LAST, queued_behind=1)
     assert summary(NoJobQueued(wanted=2), two).startswith("only 1 job is pending behind job 88 of llm")

@@ -200,8 +200,8 @@ def test_a_nan_that_began_before_this_program_is_not_over_while_the_next_lines_h
 
 def test_a_nan_is_over_by_a_number_and_not_by_silence() -> None:
     seen, at = stepped(usual(), 80, *(line(80 + place, loss=None, nans=1) for place in range(3)))
-    hung = changed(seen, verdict="hung", why="no step for 60m")
-    assert blind(LossNan(), seen, hung, at) == "llm is hung: no step for 60m"
+    hung = changed(seen, verdict="hung", why="no step for 1h")
+    assert blind(LossNan(), seen, hung, at) == "llm is hung: no step for 1h"
     dark = changed(without(seen, READER), verdict="unknown")
     assert blind(LossNan(), seen, dark, at) == f"{READER}: no answer in 10s"
     better, later = stepped(seen, 83, line(83))

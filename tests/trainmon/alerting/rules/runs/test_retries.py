@@ -115,7 +115,7 @@ def test_a_retry_that_waits_for_another_config_is_not_refused() -> None:
     why = "cuda-oom: a retry needs a change of the batch size, activation checkpointing or the placement first"
     finding = found(AutoRequeued(), seen(oom, mode="on"))
     assert finding is not None
-    assert finding.summary == f"llm is requeued automatically if its config changes within 60m of the end: {why}"
+    assert finding.summary == f"llm is requeued automatically if its config changes within 1h of the end: {why}"
     unread = found(AutoRequeued(), seen(attempt(0, "cuda-oom"), mode="on"))
     assert unread is not None
     assert unread.summary == f"llm is not requeued automatically: {why}"

@@ -33,10 +33,10 @@ from trainmon.model import LOG_MARK, Attempt, Gpu, JobsListed, Node, Progress, R
 
 QUIET = replace(PROGRESS, at=NOW - 3_600)
 HUNG = state(
-    job(), verdict="hung", why="no step for 60m; its GPUs are 100% busy at 20% of their power limit", progress=QUIET
+    job(), verdict="hung", why="no step for 1h; its GPUs are 100% busy at 20% of their power limit", progress=QUIET
 )
-STALLED = changed(HUNG, verdict="stalled", why="no step for 60m")
-WAITING = changed(HUNG, verdict="data-stall", why="no step for 60m; its GPUs are idle (2%)")
+STALLED = changed(HUNG, verdict="stalled", why="no step for 1h")
+WAITING = changed(HUNG, verdict="data-stall", why="no step for 1h; its GPUs are idle (2%)")
 PULSE = "[2026-05-01 03:56:11] PULSE: llm is running for 1-07:27:33 since 2026-04-29T20:28:38 (88 on 'gpu' partition)"
 
 
@@ -44,7 +44,7 @@ def test_a_hang_is_critical_and_says_since_when_and_what_to_do() -> None:
     finding = found(RunHung(), HUNG)
     assert finding is not None
     assert finding.severity == "critical"
-    assert finding.summary == "llm hangs: no step for 60m; its GPUs are 100% busy at 20% of their power limit"
+    assert finding.summary == "llm hangs: no step for 1h; its GPUs are 100% busy at 20% of their power limit"
     assert finding.since == NOW - 3_600
     assert finding.evidence[0] == "job 88 is RUNNING"
     assert "py-spy dump" in finding.advice
@@ -76,7 +76,7 @@ def with_gpus(seen: State, use: int, power: float, at: float) -> State:
 
 LATE = RankLook(
     source="nccl-ras", at=NOW, ranks=(3,), lines=("1 rank at 639",), advice="look at its process",
-    summary="15 of 16 ranks have launched AllReduce 640; rank 3 (n1 GPU 3) stays at 639 for 16s",
+    summary="15 of 16 ranks have launched AllReduce 640; rank 3 (n1 GPU 3) has been at 639 for 16s",
 )  # fmt: skip
 
 
@@ -112,7 +112,7 @@ def test_a_watchdog_that_writes_into_the_log_hides_no_hang() -> None:
         assert seen.runs["llm"].log.at == at, "its log grows"  # type: ignore[union-attr]
     finding = found(RunHung(), seen, at)
     assert finding is not None
-    assert "no step for 3h00m" in finding.summary
+    assert "no step for 3h" in finding.summary
     assert PULSE in finding.evidence
 
 
@@ -180,7 +180,7 @@ def test_a_job_that_somebody_has_suspended_is_a_warning_that_says_what_lets_it_g
 
 def test_a_silence_is_not_over_when_its_gpus_or_its_log_are_not_seen_any_more() -> None:
     assert blind(RunHung(), HUNG, without(changed(HUNG, verdict="unknown"), READER)) == f"{READER}: no answer in 10s"
-    assert blind(RunHung(), HUNG, STALLED) == "llm is stalled: no step for 60m"
+    assert blind(RunHung(), HUNG, STALLED) == "llm is stalled: no step for 1h"
     assert blind(DataStall(), WAITING, HUNG) is not None
     assert blind(RunStalled(), STALLED, changed(STALLED, verdict="idle", why="its log is empty")) is not None
 

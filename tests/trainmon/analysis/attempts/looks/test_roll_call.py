@@ -66,7 +66,7 @@ def test_the_sentences() -> None:
     job.victims = (118, 119)
     look = looked(job)
     step = job.stopped[118]
-    assert look.summary.endswith(f"; ranks 118 and 119 (gpu-015 GPU 6, 7) stay at {look.count:,} for 16s")
+    assert look.summary.endswith(f"; ranks 118 and 119 (gpu-015 GPU 6, 7) have been at {look.count:,} for 16s")
     assert look.summary.startswith("510 of 512 ranks have launched ")
     assert step
     later = looked(
@@ -86,7 +86,7 @@ def test_the_sentences() -> None:
     assert looked(equal, is_late=False).summary.endswith(": none is behind, so the cause is not shown")
     many = Job("stuck", 4, ranks=256, tensor=1)
     many.victims = tuple(range(96, 128))
-    assert "; ranks 96-127 (gpu-013 to gpu-016) stay at " in looked(many).summary
+    assert "; ranks 96-127 (gpu-013 to gpu-016) have been at " in looked(many).summary
 
 
 def test_the_lower_count_is_late_however_few_are_ahead() -> None:
@@ -127,7 +127,7 @@ def test_a_rank_is_only_that_of_a_process_which_is_certainly_its_own() -> None:
         now = Circumstances(*AT, known(job), placed(answers[1], processes, 16), is_late=True)
         look = call(*answers, now)
         assert look.ranks == ()
-        assert f"; {late} stays at " in look.summary
+        assert f"; {late} has been at " in look.summary
     one = Process(job.hosts[1], job.pids[9])
     text = Answer("2.28.9", {"a": Communicator(16, {}, {one: True})}, frozenset({one[:2]}))
     assert placed(text, nodes(job), 16) == {one[:2]: 9}
