@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from collectors.connections import local_hostname
-from collectors.daemon.collector import DaemonConnection
+from collectors.daemon import DaemonConnection
 from collectors.supervisor import Supervisor
 from collectors.wandb.collector import WandbCollector
 from trainmon.actions.verification import followed_directories

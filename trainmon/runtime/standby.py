@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
-from collectors.daemon.collector import DaemonCollector, DaemonConnection
+from collectors.daemon import DaemonCollector, DaemonConnection
 from trainmon.alerting.notify.delivery.service import NotificationService
 from trainmon.alerting.notify.message import Message, Retry, Sender, Sent
 from trainmon.config import Settings

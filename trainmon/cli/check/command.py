@@ -16,7 +16,7 @@ import click
 import msgspec
 
 from collectors.connections import local_hostname
-from collectors.daemon.collector import DaemonCollector, DaemonConnection
+from collectors.daemon import DaemonCollector, DaemonConnection
 from trainmon.alerting.notify.channels.healthchecks import Ping
 from trainmon.alerting.notify.message import Broken, Sender, render
 from trainmon.alerting.notify.plots.render import NO_PLOTS

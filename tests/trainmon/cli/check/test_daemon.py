@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tests.collectors.daemon.test_collector import UNREACHABLE, Bastion, HandClock
+from tests.collectors.test_daemon import UNREACHABLE, Bastion, HandClock
 from trainmon.cli.check.command import START, daemon_rows, query, textfile_rows
 from trainmon.cli.check.watch import Row, Watch
 from trainmon.config import DaemonSettings, Settings

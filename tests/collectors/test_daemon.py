@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from collectors.daemon.collector import DaemonCollector
-from collectors.daemon.protocol import request_argv
+from collectors.daemon import DaemonCollector, request_argv
 from tests.lab.daemons import until
 from tests.tui.states.alerts import ALERTS, SILENCES, alert, channel
 from trainmon.cli.alerts import MAX_AGE

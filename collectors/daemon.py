@@ -12,12 +12,12 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from collectors.connections import Connections
-from collectors.daemon.protocol import request_argv, shift_times
 from collectors.polling_thread import PollingThread
 from trainmon.config import ConnectSettings
 from trainmon.engine.snapshot import Status, read_status
@@ -90,6 +90,50 @@ class SharedShell:
 
     def close(self) -> None:
         """Its owner closes it."""
+
+
+# ---- requests to it as arguments, and its answers in our clock's time ------------------------------------------------
+
+TIMES = frozenset(
+    {"since", "found_at", "fired_at", "clear_since", "resolved_at", "acknowledged_at", "muted_until", "notified_at",
+     "first_notified_at", "at", "until", "made_at", "ended_at", "sent_at", "oldest_at", "started_at", "last_tick_at"}
+)  # fmt: skip
+"""The fields of its answers that hold a time."""
+
+T = TypeVar("T")
+
+
+def request_argv(request: AlertRequest) -> tuple[str, ...] | None:
+    """`ack --by=ana --why=… -- 3f2a91bc`: the command line for a request. None for requests to this machine alone."""
+    common = (f"--by={request.by}", *((f"--why={request.why}",) if request.why else ()))
+    match request.verb:
+        case "ack" | "unack" if request.alert:
+            undo = ("--undo",) if request.verb == "unack" else ()
+            return ("ack", "--json", *undo, *common, "--", request.alert)
+        case "unmute" if request.alert:
+            return ("unmute", "--json", f"--by={request.by}", "--", request.alert)
+        case "mute" if request.silence is not None:
+            silence = request.silence
+            parts = (("rule", silence.rule), ("run", silence.run), ("node", silence.node))
+            options = tuple(f"--{name}={value}" for name, value in parts if value)
+            seconds = max(60, round(silence.until - request.at))
+            subject = ("--", silence.subject) if silence.subject else ()
+            return ("mute", "--json", f"--for={seconds}s", *options, *common, *subject)
+    return None
+
+
+def shift_times(value: T, seconds: Seconds) -> T:
+    """An answer with all times moved by these seconds, to our clock."""
+    if isinstance(value, tuple):
+        return type(value)(shift_times(one, seconds) for one in value)
+    if not isinstance(value, msgspec.Struct):
+        return value
+    fields = {name: getattr(value, name) for name in value.__struct_fields__}
+    moved = {
+        name: had + seconds if name in TIMES and had is not None else shift_times(had, seconds)
+        for name, had in fields.items()
+    }
+    return replace(value, **moved)
 
 
 # ---- polls the daemon on another machine -----------------------------------------------------------------------------

@@ -1,1 +1,0 @@
-"""Reads the alerts of a daemon on another machine."""
