@@ -195,7 +195,7 @@ VERBS: tuple[VerbSpec, ...] = (
         reads=("pending jobs",),
     ),
     VerbSpec(
-        "stacks", f"{PLANNING}.stacks:stacks", "Read the stacks",
+        "stacks", f"{PLANNING}.jobs:stacks", "Read the stacks",
         menu="Read the stacks of its ranks",
         usage="RUN...", summary="Read the Python stacks of the ranks of runs, with py-spy or trainmon_hooks.",
         example="video-2b --dry-run  # show how each rank would be read",
