@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from typing import Literal
 
 import msgspec
@@ -189,6 +190,18 @@ class Silence(msgspec.Struct, frozen=True, kw_only=True):
     """When a person ended it early."""
     window: bool = False
     """Whether it is a maintenance window of the config."""
+
+    def covers(self, alert: Alert) -> bool:
+        """Whether it matches an alert: every part that is set must. `*` and `?` are wildcards, and a part also matches
+        what it begins: `node:gpu-001` matches the InfiniBand ports of that node."""
+        parts = (
+            (self.rule, alert.rule), (self.subject, alert.subject), (self.run, alert.run), (self.node, alert.node),
+        )  # fmt: skip
+        return all(
+            wanted is None
+            or (value is not None and (wanted == value or value.startswith(wanted + " ") or fnmatchcase(value, wanted)))
+            for wanted, value in parts
+        )
 
 
 class AlertRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from tui.backend import NOT_YET, Backend
 from tui.modals import Menu, Mute, Pick, PlanScreen, TextPrompt, ask
 from tui.views.actions import READ_ONLY, Subject, action_request, hosts_text, is_hung, subjects_text
 from tui.views.alert_detail import Choice, choices, silences_of
-from tui.views.alerts import is_muted, matches, most_urgent, silence_text, silences
+from tui.views.alerts import is_muted, most_urgent, silence_text, silences
 from tui.views.news import Toast, action_toasts, alert_toasts, in_flight, newly_firing, notice_toasts
 
 LOOK = "look"
@@ -246,7 +246,7 @@ class AlertActionService(DashboardService):
             text = "put the cursor on an alert or a mute" if alone else "no alert is firing; pane 5 lists mutes"
             self._notify(Toast("mute", text, "warning"))
             return
-        muting = [one for one in silences(state) if any(matches(one, alert) for alert in found)]
+        muting = [one for one in silences(state) if any(one.covers(alert) for alert in found)]
         if not muting or not any(is_muted(one, state.at) for one in found):
             self._ask(found, done)
             return

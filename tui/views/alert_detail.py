@@ -21,7 +21,6 @@ from tui.views.alerts import (
     STATUSES,
     delivered,
     is_muted,
-    matches,
     sender_sentence,
     severity,
     sign,
@@ -155,7 +154,7 @@ def acknowledgement(alert: Alert, state: State, width: int) -> Iterator[Line]:
     if is_muted(alert, now):
         why = f": {alert.muted_why}" if alert.muted_why else ""
         yield fact("muted", clean(f"for {ago((alert.muted_until or now) - now)} more{why}"), width, "accent")
-        for one in (one for one in silences(state) if matches(one, alert)):
+        for one in (one for one in silences(state) if one.covers(alert)):
             by = "a maintenance window of trainmon.toml" if one.window else f"by {one.by}"
             yield fact("", clean(f"{silence_text(one)}, {by}"), width, "dim")
     if alert.flapping:

@@ -280,13 +280,6 @@ def silences(state: State) -> list[Silence]:
     return sorted(found, key=lambda one: (one.until, one.id))
 
 
-def matches(silence: Silence, alert: Alert) -> bool:
-    """Whether every part of the silence matches the alert."""
-    parts = ((silence.rule, alert.rule), (silence.subject, alert.subject), (silence.run, alert.run),
-             (silence.node, alert.node))  # fmt: skip
-    return all(wanted in (None, own) for wanted, own in parts)
-
-
 # ---- counts ----------------------------------------------------------------------------------------------------------
 
 

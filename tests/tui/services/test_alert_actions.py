@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from msgspec.structs import replace
 from textual.pilot import Pilot
 
 import tui.app
@@ -86,6 +87,15 @@ async def test_a_duration_that_makes_no_sense_is_asked_for_again() -> None:
 
 async def test_m_on_what_is_muted_takes_it_back() -> None:
     async with showing(alarmed()) as (backend, pilot):
+        await press(pilot, "5", "j", "j", "j", "j", "j", "m", "enter")
+
+        assert backend.requests[-1] == ("unmute", "s1")
+
+
+async def test_m_takes_back_a_mute_with_a_wildcard() -> None:
+    state = alarmed()
+    mute = replace(state.silences["s1"], rule="gpu-*", subject=None)
+    async with showing(replace(state, silences={**state.silences, "s1": mute})) as (backend, pilot):
         await press(pilot, "5", "j", "j", "j", "j", "j", "m", "enter")
 
         assert backend.requests[-1] == ("unmute", "s1")
