@@ -11,8 +11,7 @@ import json
 import math
 import os
 import shutil
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -440,131 +439,111 @@ PREFIXES: dict[Format, str] = {
 }
 
 
-class LogFormat(ABC):
-    """The log format of one trainer."""
-
-    def __init__(self, trainer: Trainer) -> None:
-        self.trainer = trainer
-
-    @abstractmethod
-    def step(self, now: StepMetrics) -> str:
-        """The text after a logged step, with its line end."""
-
-    def between(self, now: StepMetrics) -> str:
-        """The text after a step that is not logged."""
-        return ""
-
-    def prefix(self, at: Instant) -> str:
-        """The start of every line."""
-        return PREFIXES[self.trainer.format].format(
-            date=datetime.fromtimestamp(int(at), UTC), thousandths=int(at % 1 * 1e3), millionths=int(at % 1 * 1e6),
-            node=self.trainer.run.nodes[0],
-        )  # fmt: skip
-
-    def message(self, kind: Message, at: Instant, *, step: int = 0, path: str = "", **values: float) -> str:
-        """Any other text. `values`: `took` for "saved"; `job` and `restarts` for "started"."""
-        trainer, run = self.trainer, self.trainer.run
-        return OWN_MESSAGES[trainer.format].get(kind, MESSAGES[kind]).format(
-            prefix=self.prefix(at), step=step, path=path, folder=path.rpartition("/")[0], run=run, nodes=len(run.nodes),
-            first_node=run.nodes[0], last_node=run.nodes[-1], mesh=trainer.gpus // 4,
-            tokens=step * trainer.tokens_per_step, runtime=step * trainer.step_time,
-            samples_per_s=trainer.batch / trainer.step_time, **values,
-        )  # fmt: skip
+def prefix(trainer: Trainer, at: Instant) -> str:
+    """The start of every line."""
+    return PREFIXES[trainer.format].format(
+        date=datetime.fromtimestamp(int(at), UTC), thousandths=int(at % 1 * 1e3), millionths=int(at % 1 * 1e6),
+        node=trainer.run.nodes[0],
+    )  # fmt: skip
 
 
-class Megatron(LogFormat):
+def message(trainer: Trainer, kind: Message, at: Instant, *, step: int = 0, path: str = "", **values: float) -> str:
+    """A text that is not of a step. `values`: `took` for "saved"; `job` and `restarts` for "started"."""
+    run = trainer.run
+    return OWN_MESSAGES[trainer.format].get(kind, MESSAGES[kind]).format(
+        prefix=prefix(trainer, at), step=step, path=path, folder=path.rpartition("/")[0], run=run, nodes=len(run.nodes),
+        first_node=run.nodes[0], last_node=run.nodes[-1], mesh=trainer.gpus // 4,
+        tokens=step * trainer.tokens_per_step, runtime=step * trainer.step_time,
+        samples_per_s=trainer.batch / trainer.step_time, **values,
+    )  # fmt: skip
+
+
+def megatron(trainer: Trainer, now: StepMetrics) -> str:
     """Megatron-LM: with a NaN the `lm loss` field vanishes, and only the NaN counter shows it."""
-
-    def step(self, now: StepMetrics) -> str:
-        is_nan = math.isnan(now.loss)
-        loss = "" if is_nan else f" lm loss: {now.loss:.6E} |"
-        return (
-            f"{self.prefix(now.at)}iteration {now.step:8d}/{now.target:8d} |"
-            f" consumed samples: {now.step * self.trainer.batch:12d} |"
-            f" elapsed time per iteration (ms): {now.step_time * 1000:.1f} |"
-            f" throughput per GPU (TFLOP/s/GPU): {1620.0 / now.step_time:.1f} |"
-            f" learning rate: {now.learning_rate:.6E} | global batch size: {self.trainer.batch:5d} |{loss}"
-            f" loss scale: 1.0 | grad norm: {now.grad_norm:.3f} | number of skipped iterations:   0 |"
-            f" number of nan iterations: {int(is_nan):3d} |\n"
-        )
+    is_nan = math.isnan(now.loss)
+    loss = "" if is_nan else f" lm loss: {now.loss:.6E} |"
+    return (
+        f"{prefix(trainer, now.at)}iteration {now.step:8d}/{now.target:8d} |"
+        f" consumed samples: {now.step * trainer.batch:12d} |"
+        f" elapsed time per iteration (ms): {now.step_time * 1000:.1f} |"
+        f" throughput per GPU (TFLOP/s/GPU): {1620.0 / now.step_time:.1f} |"
+        f" learning rate: {now.learning_rate:.6E} | global batch size: {trainer.batch:5d} |{loss}"
+        f" loss scale: 1.0 | grad norm: {now.grad_norm:.3f} | number of skipped iterations:   0 |"
+        f" number of nan iterations: {int(is_nan):3d} |\n"
+    )
 
 
-class Torchtitan(LogFormat):
+def torchtitan(trainer: Trainer, now: StepMetrics) -> str:
     """torchtitan: its throughput is per GPU, and a NaN loss is the word nan."""
-
-    def step(self, now: StepMetrics) -> str:
-        loss, norm = ("nan" if math.isnan(now.loss) else f"{value:7.4f}" for value in (now.loss, now.grad_norm))
-        rate = self.trainer.tokens_per_step / now.step_time / self.trainer.gpus
-        memory = self.trainer.memory_mib / 1024
-        return (
-            f"{self.prefix(now.at)}step: {now.step:2d}  loss: {loss}  grad_norm: {norm}"
-            f"  memory: {memory:5.2f}GiB({memory / 0.7910:.2f}%)"
-            f"  tps: {round(rate):,}  tflops: {rate * 4.6e-2:,.2f}  mfu: {rate * 4.6e-2 / 9.89:.2f}%\n"
-        )
+    loss, norm = ("nan" if math.isnan(now.loss) else f"{value:7.4f}" for value in (now.loss, now.grad_norm))
+    rate = trainer.tokens_per_step / now.step_time / trainer.gpus
+    memory = trainer.memory_mib / 1024
+    return (
+        f"{prefix(trainer, now.at)}step: {now.step:2d}  loss: {loss}  grad_norm: {norm}"
+        f"  memory: {memory:5.2f}GiB({memory / 0.7910:.2f}%)"
+        f"  tps: {round(rate):,}  tflops: {rate * 4.6e-2:,.2f}  mfu: {rate * 4.6e-2 / 9.89:.2f}%\n"
+    )
 
 
-class HuggingFace(LogFormat):
+def hugging_face(trainer: Trainer, now: StepMetrics) -> str:
     """HF Trainer 5: a tqdm bar after every step, and dictionaries of strings. Only the bar shows the step."""
-
-    def step(self, now: StepMetrics) -> str:
-        row = {
-            "loss": f"{now.loss:.4f}",
-            "grad_norm": f"{now.grad_norm:.4f}",
-            "learning_rate": f"{now.learning_rate:.4g}",
-            "epoch": f"{3 * now.step / now.target:.4f}",
-        }
-        return f"\r{' ' * 78}\r{row}\n{self.between(now)}"
-
-    def between(self, now: StepMetrics) -> str:
-        eighths = now.step * 80 // now.target
-        bar = "█" * (eighths // 8) + ("", *"▏▎▍▌▋▊▉")[eighths % 8]
-        done, left = (
-            str(timedelta(seconds=int(steps * self.trainer.step_time))).removeprefix("0:")
-            for steps in (now.step, now.target - now.step)
-        )
-        percent = 100 * now.step // now.target
-        return f"\r{percent:3d}%|{bar:<10}| {now.step}/{now.target} [{done}<{left}, {now.step_time:5.2f}s/it]"
+    row = {
+        "loss": f"{now.loss:.4f}",
+        "grad_norm": f"{now.grad_norm:.4f}",
+        "learning_rate": f"{now.learning_rate:.4g}",
+        "epoch": f"{3 * now.step / now.target:.4f}",
+    }
+    return f"\r{' ' * 78}\r{row}\n{tqdm_bar(trainer, now)}"
 
 
-class Nanotron(LogFormat):
+def tqdm_bar(trainer: Trainer, now: StepMetrics) -> str:
+    """What tqdm writes after every step."""
+    eighths = now.step * 80 // now.target
+    bar = "█" * (eighths // 8) + ("", *"▏▎▍▌▋▊▉")[eighths % 8]
+    done, left = (
+        str(timedelta(seconds=int(steps * trainer.step_time))).removeprefix("0:")
+        for steps in (now.step, now.target - now.step)
+    )
+    percent = 100 * now.step // now.target
+    return f"\r{percent:3d}%|{bar:<10}| {now.step}/{now.target} [{done}<{left}, {now.step_time:5.2f}s/it]"
+
+
+def nanotron(trainer: Trainer, now: StepMetrics) -> str:
     """nanotron: three significant digits and a K, M or B. It logs the start of a save, never the end."""
-
-    def step(self, now: StepMetrics) -> str:
-        rate = self.trainer.tokens_per_step / now.step_time
-        left = int((now.target - now.step) * now.step_time)
-        return (
-            f"{self.prefix(now.at)}iteration: {now.step} / {now.target} |"
-            f" consumed_tokens: {_human(now.step * self.trainer.tokens_per_step)} |"
-            f" time_per_iteration_ms: {_human(now.step_time * 1000)} | tokens_per_sec: {_human(rate)} |"
-            f" tokens_per_sec_per_gpu: {_human(rate / self.trainer.gpus)} |"
-            f" global_batch_size: {_human(self.trainer.tokens_per_step)} | grad_norm: {now.grad_norm:.3g} |"
-            f" lm_loss: {now.loss:.3g} | lr: {now.learning_rate:.3g} |"
-            f" model_tflops_per_gpu: {1790 / now.step_time:.3g} |"
-            f" eta: {left // 86400} days, {left % 86400 // 3600}:{left % 3600 // 60:02d}:{left % 60:02d}\n"
-        )
+    rate = trainer.tokens_per_step / now.step_time
+    left = int((now.target - now.step) * now.step_time)
+    return (
+        f"{prefix(trainer, now.at)}iteration: {now.step} / {now.target} |"
+        f" consumed_tokens: {_human(now.step * trainer.tokens_per_step)} |"
+        f" time_per_iteration_ms: {_human(now.step_time * 1000)} | tokens_per_sec: {_human(rate)} |"
+        f" tokens_per_sec_per_gpu: {_human(rate / trainer.gpus)} |"
+        f" global_batch_size: {_human(trainer.tokens_per_step)} | grad_norm: {now.grad_norm:.3g} |"
+        f" lm_loss: {now.loss:.3g} | lr: {now.learning_rate:.3g} |"
+        f" model_tflops_per_gpu: {1790 / now.step_time:.3g} |"
+        f" eta: {left // 86400} days, {left % 86400 // 3600}:{left % 3600 // 60:02d}:{left % 60:02d}\n"
+    )
 
 
-class KempnerForge(LogFormat):
+def kempnerforge(trainer: Trainer, now: StepMetrics) -> str:
     """KempnerForge: a NaN step logs a warning in place of its metrics."""
-
-    def step(self, now: StepMetrics) -> str:
-        if math.isnan(now.loss):
-            return f"[rank 0] WARNING  NaN/Inf loss at step {now.step} (consecutive=1, total=1)\n"
-        rate = self.trainer.tokens_per_step / now.step_time
-        return (
-            f"{self.prefix(now.at)}[step {now.step}] loss={now.loss:.4f} | lr={now.learning_rate:.2e} |"
-            f" grad_norm={now.grad_norm:.3f} | tok/s={round(rate):,} | mfu={41.5 / now.step_time:.1f}% |"
-            f" mem={self.trainer.memory_mib / 1024:.1f}/80GB | step_time={now.step_time:.2f}s\n"
-        )
+    if math.isnan(now.loss):
+        return f"[rank 0] WARNING  NaN/Inf loss at step {now.step} (consecutive=1, total=1)\n"
+    rate = trainer.tokens_per_step / now.step_time
+    return (
+        f"{prefix(trainer, now.at)}[step {now.step}] loss={now.loss:.4f} | lr={now.learning_rate:.2e} |"
+        f" grad_norm={now.grad_norm:.3f} | tok/s={round(rate):,} | mfu={41.5 / now.step_time:.1f}% |"
+        f" mem={trainer.memory_mib / 1024:.1f}/80GB | step_time={now.step_time:.2f}s\n"
+    )
 
 
-LINES: dict[Format, type[LogFormat]] = {
-    "megatron": Megatron,
-    "torchtitan": Torchtitan,
-    "hf": HuggingFace,
-    "nanotron": Nanotron,
-    "kempnerforge": KempnerForge,
+LINES: dict[Format, Callable[[Trainer, StepMetrics], str]] = {
+    "megatron": megatron,
+    "torchtitan": torchtitan,
+    "hf": hugging_face,
+    "nanotron": nanotron,
+    "kempnerforge": kempnerforge,
 }
+"""The text after a logged step, with its line end."""
 
 
 def _human(number: float) -> str:

@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from collectors.demo.stories import Trainer
-from collectors.demo.trainers import LAYOUTS, LINES, Message, MetricGenerator, StepMetrics
+from collectors.demo.trainers import LAYOUTS, LINES, Message, MetricGenerator, StepMetrics, message, tqdm_bar
 from trainmon.analysis.runs.trainer import Moment, Status
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Asked
@@ -118,7 +118,6 @@ class TrainingLoop:
     def __init__(self, trainer: Trainer, seed: int) -> None:
         self.trainer = trainer
         self.generator = MetricGenerator(trainer, seed)
-        self.lines = LINES[trainer.format](trainer)
         self.phase: Phase = "training"
         self.step = trainer.first_step
         self.job = trainer.job
@@ -252,17 +251,17 @@ class TrainingLoop:
         if must_save:
             self._save_took = trainer.save_time * self._random.uniform(0.85, 1.2)
             self._wait("saving", self._save_took)
-            yield self.lines.message("saving", at, step=self.step, path=self._checkpoint_path)
+            yield message(self.trainer, "saving", at, step=self.step, path=self._checkpoint_path)
             yield SaveStarted(self.step)
 
     def _finish_save(self, at: Instant) -> Iterator[Effect]:
         yield SaveFinished(self.step)
-        yield self.lines.message("saved", at, step=self.step, path=self._checkpoint_path, took=self._save_took)
+        yield message(self.trainer, "saved", at, step=self.step, path=self._checkpoint_path, took=self._save_took)
         self.saved = [*(step for step in self.saved if step != self.step), self.step]
         while len(self.saved) > KEEP:
             yield CheckpointRemoved(self.saved.pop(0))
         if self._reached_target:
-            yield self.lines.message("finished", at, step=self.step)
+            yield message(self.trainer, "finished", at, step=self.step)
             yield from self._end("finished", AGAIN_AFTER, 0)
         elif self._is_exiting:
             yield from self._end("down", RESTART_AFTER, 0)
@@ -300,12 +299,12 @@ class TrainingLoop:
             yield from self._end("down", KILL_SWITCH_EXIT, 0)
             return
         self.step = self.saved[-1] if self.saved else 0
-        yield self.lines.message("started", at, step=self.step, job=self.job, restarts=self.restarts)
+        yield message(self.trainer, "started", at, step=self.step, job=self.job, restarts=self.restarts)
         self._wait("starting", SLOW_START_TAKES if self._is_slow_start else START_TAKES)
 
-    def _obey(self, what: str, by: str, message: Message, at: Instant) -> Iterator[Effect]:
+    def _obey(self, what: str, by: str, kind: Message, at: Instant) -> Iterator[Effect]:
         yield WasAsked(what, by)
-        yield self.lines.message(message, at, path=self.trainer.run.kill_switch or "")
+        yield message(self.trainer, kind, at, path=self.trainer.run.kill_switch or "")
 
     def _wait(self, phase: Phase, seconds: Seconds) -> None:
         self.phase, self._remaining = phase, seconds
@@ -315,7 +314,9 @@ class TrainingLoop:
 
     def _line(self, metrics: StepMetrics) -> str:
         is_logged = metrics.step % self.trainer.log_every == 0
-        return self.lines.step(metrics) if is_logged else self.lines.between(metrics)
+        if is_logged:
+            return LINES[self.trainer.format](self.trainer, metrics)
+        return tqdm_bar(self.trainer, metrics) if self.trainer.format == "hf" else ""
 
     @property
     def _checkpoint_path(self) -> str:

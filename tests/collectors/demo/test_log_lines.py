@@ -8,7 +8,7 @@ import re
 import pytest
 
 from collectors.demo.stories import TRAINERS, Trainer
-from collectors.demo.trainers import LINES, LogFormat, StepMetrics
+from collectors.demo.trainers import LINES, StepMetrics, message, tqdm_bar
 from trainmon.analysis.log_formats import KEEP, StepLine, parse_line
 
 NOW = 1_760_000_000.25
@@ -21,8 +21,8 @@ def metrics(trainer: Trainer, loss: float) -> StepMetrics:
     return StepMetrics(NOW, trainer.first_step, target, loss, 0.25, 2e-4, trainer.step_time)
 
 
-def lines_of(trainer: Trainer) -> LogFormat:
-    return LINES[trainer.format](trainer)
+def step_text(trainer: Trainer, loss: float) -> str:
+    return LINES[trainer.format](trainer, metrics(trainer, loss))
 
 
 def parsed(trainer: Trainer, text: str) -> list[StepLine]:
@@ -34,7 +34,7 @@ def parsed(trainer: Trainer, text: str) -> list[StepLine]:
 
 @ALL
 def test_step_and_loss_are_read_back(trainer: Trainer) -> None:
-    found = parsed(trainer, lines_of(trainer).step(metrics(trainer, 1.5)))
+    found = parsed(trainer, step_text(trainer, 1.5))
     assert [line.step for line in found if line.step is not None] == [trainer.first_step]
     assert [line.loss for line in found if line.loss is not None] == [1.5]
     assert [line.grad_norm for line in found if line.grad_norm is not None] == [0.25]
@@ -42,7 +42,7 @@ def test_step_and_loss_are_read_back(trainer: Trainer) -> None:
 
 @ALL
 def test_a_nan_is_read_back_as_nan_though_no_line_of_megatron_says_so(trainer: Trainer) -> None:
-    text = lines_of(trainer).step(metrics(trainer, math.nan))
+    text = step_text(trainer, math.nan)
     losses = [line.loss for line in parsed(trainer, text) if line.loss is not None]
     assert len(losses) == 1
     assert math.isnan(losses[0])
@@ -51,29 +51,28 @@ def test_a_nan_is_read_back_as_nan_though_no_line_of_megatron_says_so(trainer: T
 
 @ALL
 def test_a_speed_is_read_back(trainer: Trainer) -> None:
-    found = parsed(trainer, lines_of(trainer).step(metrics(trainer, 1.5)))
+    found = parsed(trainer, step_text(trainer, 1.5))
     rates = [line.tokens_per_s or line.samples_per_s or line.step_time_s for line in found]
     assert any(rate and rate > 0 for rate in rates)
 
 
 @ALL
 def test_a_burst_keeps_its_step_lines(trainer: Trainer) -> None:
-    step_lines = lines_of(trainer).step(metrics(trainer, 1.5)).rstrip("\n").split("\n")
+    step_lines = step_text(trainer, 1.5).rstrip("\n").split("\n")
     assert re.search(KEEP, step_lines[-1])
 
 
 @ALL
 def test_the_other_sentences_are_no_steps(trainer: Trainer) -> None:
-    lines = lines_of(trainer)
     text = "".join(
         (
-            lines.message("saving", NOW, step=5, path="/fsx/run/5"),
-            lines.message("saved", NOW, step=5, path="/fsx/run/5", took=3.2),
-            lines.message("kill_switch", NOW, path="/fsx/run/kill-switch"),
-            lines.message("save_switch", NOW),
-            lines.message("signalled", NOW),
-            lines.message("started", NOW, step=5, job=418190, restarts=1),
-            lines.message("finished", NOW, step=5),
+            message(trainer, "saving", NOW, step=5, path="/fsx/run/5"),
+            message(trainer, "saved", NOW, step=5, path="/fsx/run/5", took=3.2),
+            message(trainer, "kill_switch", NOW, path="/fsx/run/kill-switch"),
+            message(trainer, "save_switch", NOW),
+            message(trainer, "signalled", NOW),
+            message(trainer, "started", NOW, step=5, job=418190, restarts=1),
+            message(trainer, "finished", NOW, step=5),
         )
     )
     assert all(line.step is None for line in parsed(trainer, text))
@@ -81,7 +80,7 @@ def test_the_other_sentences_are_no_steps(trainer: Trainer) -> None:
 
 def test_megatron_writes_the_line_of_megatron_lm() -> None:
     trainer = next(trainer for trainer in TRAINERS if trainer.format == "megatron")
-    assert lines_of(trainer).step(metrics(trainer, 2.5)) == (
+    assert step_text(trainer, 2.5) == (
         " [2025-10-09 08:53:20.250000] iteration    81204/  150000 | consumed samples:     83152896 |"
         " elapsed time per iteration (ms): 4000.0 | throughput per GPU (TFLOP/s/GPU): 405.0 |"
         " learning rate: 2.000000E-04 | global batch size:  1024 | lm loss: 2.500000E+00 | loss scale: 1.0 |"
@@ -91,6 +90,4 @@ def test_megatron_writes_the_line_of_megatron_lm() -> None:
 
 def test_the_tqdm_bar_is_drawn_like_tqdm_does() -> None:
     trainer = next(trainer for trainer in TRAINERS if trainer.format == "hf")
-    assert lines_of(trainer).between(metrics(trainer, math.nan)) == (
-        "\r 86%|████████▋ | 3892/4500 [1:37:18<15:12,  1.50s/it]"
-    )
+    assert tqdm_bar(trainer, metrics(trainer, math.nan)) == ("\r 86%|████████▋ | 3892/4500 [1:37:18<15:12,  1.50s/it]")
