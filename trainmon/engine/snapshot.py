@@ -57,7 +57,7 @@ def snapshot(state: State, now: Instant, requested: Container[str] | None = None
         "at": now,
         "verdict": verdict(state, requested),
         "sources": [_source(state.sources[name], now) for name in sorted(state.sources)],
-        "nodes": [_node(state.nodes[name], state.sources.get(f"node:{name}"), now) for name in sorted(state.nodes)],
+        "nodes": [_node(state.nodes[name], state, now) for name in sorted(state.nodes)],
         "disks": [_disk(state.disks[key], state) for key in sorted(state.disks)],
         "jobs": [_job(job, now) for _, job in sorted(state.jobs.items()) if job.gone_at is None],
         "spares": [found._asdict() for found in spares(state)],
@@ -111,8 +111,11 @@ def _source(source: Source, now: Instant) -> dict[str, Any]:
     return fields | {"age_s": _age(source.answered_at, now)}
 
 
-def _node(node: Node, source: Source | None, now: Instant) -> dict[str, Any]:
+def _node(node: Node, state: State, now: Instant) -> dict[str, Any]:
+    source, listed = state.sources.get(f"node:{node.name}"), state.scheduler_nodes.get(node.name)
     return plain(node, "gpus_at", "host_at") | {
+        "scheduler_state": None if listed is None else listed.full_state,
+        "scheduler_reason": None if listed is None else listed.reason,
         "health": "down" if source is None else source.health,
         "age_s": None if source is None else _age(source.answered_at, now),
         "clock_skew_s": None if node.clock_skew_s is None else round(node.clock_skew_s, 3),

@@ -141,8 +141,6 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     host_at: Instant | None = None
     troubles: Mapping[str, str] = {}
     """Current errors of its probe, by part: gpu, host, disk, log, switch, probe."""
-    scheduler_state: str | None = None
-    scheduler_reason: str | None = None
     paces: tuple[GpuAverage, ...] = ()
     """The moving averages of its GPUs."""
 

@@ -227,7 +227,7 @@ def node_sentence(state: State, name: str, now: Instant) -> tuple[str, str]:
         return clean(f"{whose}: {text}" + (f"; {hint}" if hint else "")), style or "dim"
     if node is None:
         return "", "dim"
-    flags = node_summary(node, now).flags
+    flags = node_summary(node, now, state.scheduler_nodes.get(name)).flags
     errors = (f"gpu{gpu.index}: {gpu.error}" for gpu in node.gpus if gpu.state != "ok" and gpu.error)
     note = node.note or (NO_DRIVER if without_driver(node) else "")
     cut = [gpu for gpu in node.gpus if gpu.instances]

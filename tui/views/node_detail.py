@@ -207,7 +207,7 @@ def node_facts(
     """The facts that are not in the table, by section. `listed`: the scheduler's record of the node; `jobs`: those that
     run there, as links; `server`: the failing Prometheus server that has its numbers; `alerts`: links to its alerts;
     `odd`: its ports that an alert says to differ from their peers."""
-    about = (*alerts, *source_lines(source, now, width, server), *scheduler_lines(node, listed, jobs, now, width))
+    about = (*alerts, *source_lines(source, now, width, server), *scheduler_lines(listed, jobs, now, width))
     if node is None:
         return rows(about or [(Span(f"{safe(name)} is no longer watched.", "dim"),)])
     host = host_lines(node, now, width, read_ago(node.host_at, node, source, now), odd)
@@ -250,7 +250,7 @@ def source_lines(source: Source | None, now: Instant, width: int, server: Source
 
 
 def scheduler_lines(
-    node: Node | None, listed: SchedulerNode | None, jobs: Sequence[Job], now: Instant, width: int
+    listed: SchedulerNode | None, jobs: Sequence[Job], now: Instant, width: int
 ) -> Iterator[Line | Linked]:
     """The state and reason of its scheduler, and links to its running jobs."""
     if listed is not None:
@@ -259,9 +259,6 @@ def scheduler_lines(
         yield from wrapped_fact("scheduler", safe(text), width, node_style(listed))
         if listed.partitions:
             yield fact("partitions", safe(", ".join(listed.partitions)), width)
-    elif node is not None and node.scheduler_state:
-        because = f": {node.scheduler_reason}" if node.scheduler_reason else ""
-        yield from wrapped_fact("scheduler", safe(f"{node.scheduler_state}{because}"), width)
     for index, job in enumerate(jobs):
         seconds = seconds_left(job, now)
         time = f", {duration(seconds)} left" if seconds is not None else ""

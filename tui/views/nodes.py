@@ -96,19 +96,15 @@ def missing_gpus(node: Node) -> int:
     return max(0, (node.gpus_expected or 0) - len(node.gpus))
 
 
-def host_flags(node: Node) -> Iterator[Span]:
+def host_flags(node: Node, listed: SchedulerNode | None) -> Iterator[Span]:
     """`gpu: no answer`, `DRAINED fan 3 broken`, `CLOCK 7m ahead`: what fails in the probe, why its scheduler starts no
     jobs on it, and a large clock skew. A GPU that Slurm misses is critical."""
     for part, trouble in node.troubles.items():
         yield Span(clean(f"{part}: {trouble}", 200), "warn")
-    if node.scheduler_state:
-        state, *flags = node.scheduler_state.split("+")
-        because = node.scheduler_reason
-        listed = SchedulerNode(name=node.name, cluster=node.cluster, state=state, flags=tuple(flags), reason=because)
-        if not listed.is_usable:
-            word, _, rest = node_state(listed).partition(", ")
-            text = "; ".join(part for part in (rest, because) if part)
-            yield Span(clean(f"{word.upper()} {text}".strip(), 200), "crit" if listed.lost_gpus else "warn")
+    if listed is not None and not listed.is_usable:
+        word, _, rest = node_state(listed).partition(", ")
+        text = "; ".join(part for part in (rest, listed.reason) if part)
+        yield Span(clean(f"{word.upper()} {text}".strip(), 200), "crit" if listed.lost_gpus else "warn")
     skew = node.clock_skew_s or 0.0
     if abs(skew) >= CLOCK_OFF:
         yield Span(f"CLOCK {duration(abs(skew))} {'ahead' if skew > 0 else 'behind'}", "warn")
@@ -147,8 +143,9 @@ def worst_gpu(node: Node, now: Instant) -> Gpu:
     return min(node.gpus, key=lambda gpu: gpu_flags(odd.get(gpu.index, []), 0, {heat(gpu)}, slowed[gpu.index], now)[0])
 
 
-def node_summary(node: Node, now: Instant) -> NodeSummary:
-    """The summary of one node's GPUs, scheduler, clock and probe. One pass: 2,048 GPUs are read every two seconds."""
+def node_summary(node: Node, now: Instant, listed: SchedulerNode | None = None) -> NodeSummary:
+    """The summary of one node's GPUs, scheduler, clock and probe. One pass: 2,048 GPUs are read every two seconds.
+    `listed`: the node as its scheduler lists it."""
     heats: set[str] = set()
     slow: dict[str, None] = {}
     odd: list[Gpu] = []
@@ -159,7 +156,7 @@ def node_summary(node: Node, now: Instant) -> NodeSummary:
             heats.add(heat(gpu))
             if gpu.throttle:
                 slow.update(dict.fromkeys(slowing(gpu.throttle)))
-    gone, others = missing_gpus(node), list(host_flags(node))
+    gone, others = missing_gpus(node), list(host_flags(node, listed))
     rank, flags = gpu_flags(odd, gone, heats, slow, now) if odd or gone or slow or heats - {""} else (WELL, [])
     return NodeSummary(min(rank, FAULTY) if others else rank, (*flags, *others), node)
 
@@ -443,11 +440,11 @@ def with_curve(spans: tuple[Span, ...], curve: str, end: int) -> tuple[Span, ...
 
 
 def node_view(
-    name: str, node: Node | None, source: Source | None, why: Span, metric: Metric, shape: GridLayout, now: Instant,
-    spark: str = "",
+    name: str, node: Node | None, listed: SchedulerNode | None, source: Source | None, why: Span, metric: Metric,
+    shape: GridLayout, now: Instant, spark: str = "",
 ) -> NodeView:  # fmt: skip
     """One node's line. `why` is the problem of its source, `spark` the curve of its last minutes."""
-    found = None if node is None else node_summary(node, now)
+    found = None if node is None else node_summary(node, now, listed)
     rank, health = rank_of(source, found), "ok" if source is None else source.health
     if found is not None and health == "late":
         found = found._replace(flags=(why, *(flag._replace(style="dim") for flag in found.flags)))
@@ -641,16 +638,16 @@ class Grid:
         return held if held is not None and held[0] < rank and 0 <= now - held[1] < SETTLE else (rank, now)
 
     def _view(self, name: str, state: State, metric: Metric, shape: GridLayout) -> NodeView:
-        node, source = state.nodes.get(name), state.sources.get(f"node:{name}")
-        why = NOTHING
+        node, listed = state.nodes.get(name), state.scheduler_nodes.get(name)
+        source, why = state.sources.get(f"node:{name}"), NOTHING
         if source is not None and source.health != "ok":
             why = source_text(source, state.at, failing_server(source, state.sources))
             why = why._replace(text=clean(why.text, 400))
         spark = self._sparks.get(name, ("", ""))[1] if shape.spark else ""
-        key = (node, None if source is None else source.health, why, metric, shape, spark)
+        key = (node, listed, None if source is None else source.health, why, metric, shape, spark)
         kept = self._views.get(name)
         if kept is None or kept[0][0] is not node or kept[0][1:] != key[1:]:
-            kept = self._views[name] = (key, node_view(name, node, source, why, metric, shape, state.at, spark))
+            kept = self._views[name] = (key, node_view(name, node, listed, source, why, metric, shape, state.at, spark))
         return kept[1]
 
     def ranks(self) -> list[int]:

@@ -17,7 +17,7 @@ from tests.tui.states import worlds
 from tests.tui.states.worlds import NOW, node, source, state
 from tests.tui.still import StillBackend
 from trainmon.lib import natural_key, shorten
-from trainmon.model import GpuInstance, Job, Node, Process, Series, Source, State
+from trainmon.model import GpuInstance, Job, Node, Process, SchedulerNode, Series, Source, State
 from tui.app import Dashboard
 from tui.panes.gpus import USER, GpusPane, grid_caption, node_sentence
 from tui.style import Row, Span, ascii_text
@@ -523,8 +523,13 @@ async def test_with_nodes_and_no_run_the_screen_starts_with_the_gpus() -> None:
 # ---- what the scheduler says of a node -----------------------------------------------------------------------------
 
 
+def listed(state: str, reason: str | None = None) -> SchedulerNode:
+    base, *flags = state.split("+")
+    return SchedulerNode(name="n", cluster="prod", state=base, flags=tuple(flags), reason=reason)
+
+
 @pytest.mark.parametrize(
-    ("scheduler_state", "reason", "flag", "style"),
+    ("state", "reason", "flag", "style"),
     [
         ("IDLE+DRAIN", "fan 3 broken", "DRAINED fan 3 broken", "warn"),
         ("MIXED+DRAIN", None, "DRAINING", "warn"),
@@ -533,18 +538,24 @@ async def test_with_nodes_and_no_run_the_screen_starts_with_the_gpus() -> None:
         ("DOWN+NOT_RESPONDING", "Not responding", "DOWN does not respond; Not responding", "warn"),
     ],
 )  # fmt: skip
-def test_a_node_that_gets_no_jobs_says_so_and_why(
-    scheduler_state: str, reason: str | None, flag: str, style: str
-) -> None:
-    drained = node("n", scheduler_state=scheduler_state, scheduler_reason=reason)
+def test_a_node_that_gets_no_jobs_says_so_and_why(state: str, reason: str | None, flag: str, style: str) -> None:
+    drained = node_summary(node("n"), NOW, listed(state, reason))
 
-    assert (flag, style) in node_summary(drained, NOW).flags
-    assert node_summary(drained, NOW).rank < node_summary(node("n"), NOW).rank
+    assert (flag, style) in drained.flags
+    assert drained.rank < node_summary(node("n"), NOW).rank
 
 
-@pytest.mark.parametrize("scheduler_state", [None, "IDLE", "MIXED", "ALLOCATED", "IDLE+CLOUD"])
-def test_a_node_that_works_for_its_scheduler_has_no_flag(scheduler_state: str | None) -> None:
-    assert node_summary(node("n", scheduler_state=scheduler_state), NOW).flags == ()
+@pytest.mark.parametrize("state", ["IDLE", "MIXED", "ALLOCATED", "IDLE+CLOUD"])
+def test_a_node_that_works_for_its_scheduler_has_no_flag(state: str) -> None:
+    assert node_summary(node("n"), NOW, listed(state)).flags == ()
+
+
+def test_a_node_that_its_scheduler_drains_changes_its_line() -> None:
+    grid, drained = Grid(), listed("IDLE+DRAIN", "fan 3 broken")
+    well = State(at=NOW, nodes={"n": node("n")})
+    assert "DRAINED" not in grid.rows(well, METRICS[0], 80)[0].text
+    later = replace(well, scheduler_nodes={"n": drained})
+    assert "DRAINED fan 3 broken" in grid.rows(later, METRICS[0], 120)[0].text
 
 
 def test_a_node_whose_clock_is_off_says_so_in_its_line() -> None:

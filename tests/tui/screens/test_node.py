@@ -27,6 +27,7 @@ from trainmon.model import (
     NodeEvent,
     NodeRecord,
     Process,
+    SchedulerNode,
     Series,
     Source,
 )
@@ -45,8 +46,10 @@ def table(made: Node, width: int = 118, *, stale: bool = False) -> list[str]:
     return [row.text.rstrip() for row in gpu_rows(made, NOW, width, stale=stale)]
 
 
-def facts(made: Node | None, found: Source | None = None, width: int = 78) -> list[str]:
-    return [row.text.rstrip() for row in node_facts("n", made, found, NOW, width)]
+def facts(
+    made: Node | None, found: Source | None = None, width: int = 78, listed: SchedulerNode | None = None
+) -> list[str]:
+    return [row.text.rstrip() for row in node_facts("n", made, found, NOW, width, listed)]
 
 
 # ---- the table -----------------------------------------------------------------------------------------------------
@@ -214,12 +217,12 @@ def test_the_links_of_gpus_that_are_alike_share_a_line() -> None:
 
 
 def test_troubles_skew_and_the_scheduler_are_shown() -> None:
-    made = node("n", troubles={"disk": "hangs"}, clock_skew_s=-75.25, scheduler_state="drain",
-                scheduler_reason="bad PSU", note="no NVML here")  # fmt: skip
-    found = facts(made)
+    made = node("n", troubles={"disk": "hangs"}, clock_skew_s=-75.25, note="no NVML here")
+    listed = SchedulerNode(name="n", cluster="prod", state="IDLE", flags=("DRAIN",), reason="bad PSU")
+    found = facts(made, listed=listed)
     assert "disk fails    hangs" in found
     assert "clock         75s behind this machine" in found
-    assert "scheduler     drain: bad PSU" in found
+    assert "scheduler     drained: bad PSU" in found
     assert "note          no NVML here" in found
 
 

@@ -326,13 +326,6 @@ def queued() -> State:
         well, runs={one.name: one for one in (training, ending, waiting, over)}, clusters={"prod": cluster()},
         jobs={one.key: one for one in queue_jobs()}, scheduler_nodes=by_name, actions={saved.action.id: saved},
         sources={**well.sources, "slurm:prod": slurm()},
-        nodes={
-            name: one if by_name[name].is_usable else msgspec.structs.replace(
-                one, scheduler_state="+".join((by_name[name].state, *by_name[name].flags)),
-                scheduler_reason=by_name[name].reason,
-            )
-            for name, one in well.nodes.items()
-        },
     )  # fmt: skip
 
 

@@ -32,13 +32,11 @@ from trainmon.model import (
     Job,
     JobChanged,
     JobsListed,
-    Node,
     NodeReading,
     NodeUse,
     Receipts,
     Run,
     RunLooked,
-    SchedulerNode,
     SchedulerNodesListed,
 )
 
@@ -85,21 +83,10 @@ def job_changed(batch: EventBatch, event: JobChanged) -> None:
 
 
 def nodes_listed(batch: EventBatch, event: SchedulerNodesListed) -> None:
-    """Store the scheduler nodes of a cluster, and copy their states to the watched nodes."""
+    """Store the scheduler nodes of a cluster."""
     listed = {node.name: node for node in event.nodes}
     known = batch.current("scheduler_nodes").items()
     batch.maps["scheduler_nodes"] = {name: node for name, node in known if node.cluster != event.cluster} | listed
-    for name in batch.current("nodes").keys() & listed.keys():
-        node = batch.current("nodes")[name]
-        if (node.scheduler_state, node.scheduler_reason) != (listed[name].full_state, listed[name].reason):
-            batch.writable("nodes")[name] = with_scheduler(node, listed[name])
-
-
-def with_scheduler(node: Node, listed: SchedulerNode | None) -> Node:
-    """The node with its state in the scheduler."""
-    if listed is None:
-        return node
-    return replace(node, scheduler_state=listed.full_state, scheduler_reason=listed.reason)
 
 
 def join(batch: EventBatch) -> None:

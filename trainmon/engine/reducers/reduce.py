@@ -131,10 +131,7 @@ def _reading(batch: EventBatch, event: NodeReading) -> None:
     sources[name] = replace(source, answered_at=event.received_at, phase="up", error=None, hint=None, retry_at=None)
     known = batch.writable("nodes")
     old = known.get(event.node)
-    node = nodes.read(old, event)
-    if old is None:
-        node = jobs.with_scheduler(node, batch.current("scheduler_nodes").get(event.node))
-    known[event.node] = node
+    known[event.node] = node = nodes.read(old, event)
     nodes.remember(batch, event, old, node)
     if isinstance(event.reading, WandbRows):
         runs.wandb_file_read(batch, event, event.reading)

@@ -18,7 +18,6 @@ from trainmon.model import (
     Job,
     JobChanged,
     JobsListed,
-    Node,
     RunsChanged,
     RunSpec,
     SchedulerNode,
@@ -98,13 +97,6 @@ def test_another_clusters_jobs_are_left_alone() -> None:
     state = folded(seen(job()))
     other = folded(JobsListed("lab", NOW + 30, ()), state=state)
     assert other.jobs["prod/88"].gone_at is None
-
-
-def test_a_watched_node_has_its_schedulers_word() -> None:
-    listed = SchedulerNode(name="n1", cluster="prod", state="IDLE", flags=("DRAIN",), reason="Kill task failed")
-    state = State(nodes={"n1": Node(name="n1", cluster="prod")})
-    node = folded(SchedulerNodesListed("prod", NOW, (listed,)), state=state).nodes["n1"]
-    assert (node.scheduler_state, node.scheduler_reason) == ("IDLE+DRAIN", "Kill task failed")
 
 
 def test_spares_are_idle_for_the_scheduler_and_well_for_us() -> None:
