@@ -289,9 +289,8 @@ def explain_attempt(words: tuple[str, ...], as_json: bool, as_markdown: bool, co
     if (silence := open_line(leader, found[0], now)) is not None:
         click.echo(plain(silence), err=True)
     nodes = judged(node_history(directory, found[0].ended_at or now)[0])
-    explanation = explain(
-        found[0], msgspec.structs.replace(found[1], nodes=nodes), policy=policy_of(settings_of(config).retry, None)
-    )
+    records, policy = msgspec.structs.replace(found[1], nodes=nodes), policy_of(settings_of(config).retry, None)
+    explanation = explain(found[0], records, policy, now)
     if as_json:
         print_json(as_object(explanation))
     elif as_markdown:

@@ -20,9 +20,10 @@ from trainmon.analysis.attempts import (
 )
 from trainmon.analysis.causes.rules import RULE
 from trainmon.analysis.checkpoints import together
+from trainmon.analysis.explanation.hours import UNSEEN_FOR
 from trainmon.analysis.explanation.timeline import GpuHour, Moment, timeline
 from trainmon.analysis.retries import RetryDecision, decide, history_of, suspects
-from trainmon.lib import Seconds, at_text, clean, counted, duration, scrub
+from trainmon.lib import Instant, Seconds, at_text, clean, counted, duration, scrub
 from trainmon.model import (
     Alert,
     Attempt,
@@ -233,6 +234,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     attempt: Attempt
     sentence: str
     """What ended it, when, and how sure that is."""
+    is_unseen: bool = False
+    """Whether it had not ended when it was last seen, long ago."""
     timeline: tuple[Moment, ...] = ()
     previous: Attempt | None = None
     following: Attempt | None = None
@@ -263,16 +266,20 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         return sum(check.is_traceable for check in self.checks)
 
 
-def explain(attempt: Attempt, records: AttemptRecords, policy: RetryPolicy | None = None) -> Explanation:
-    """The explanation of an attempt. It may still run."""
+def explain(
+    attempt: Attempt, records: AttemptRecords, policy: RetryPolicy | None = None, now: Instant | None = None
+) -> Explanation:
+    """The explanation of an attempt. It may still run. `now`: the time, unless the records are those of a State."""
     earlier, following = neighbours(attempt, records.attempts)
     previous = earlier[-1] if earlier else None
     reached = attempt.end or (attempt.outlook if attempt.reported_end is None else None)
     cause = None if reached is None else reached.cause
     evals = evals_of(attempt, following, records.evals)
+    is_unseen = attempt.told_end is None and now is not None and now - attempt.seen_at > UNSEEN_FOR
     return Explanation(
         attempt=attempt,
-        sentence=" ".join(_sentences(attempt, records.actions)),
+        sentence=" ".join(_sentences(attempt, records.actions, is_unseen=is_unseen)),
+        is_unseen=is_unseen,
         timeline=timeline(attempt, following, records.alerts, records.actions),
         previous=previous,
         following=following,
@@ -340,13 +347,17 @@ def short_name(job_id: str | None, restart: int | None, wandb_id: str | None, pi
     return "log" if pid is None else f"pid {pid}"
 
 
-def _sentences(attempt: Attempt, actions: Iterable[Record]) -> Iterator[str]:
+def _sentences(attempt: Attempt, actions: Iterable[Record], *, is_unseen: bool) -> Iterator[str]:
     """What ended it, when, how sure, and what it cost."""
     name, end = f"Attempt {short_id(attempt)} of {attempt.run_id}", attempt.end
     about = "about " if attempt.start_is_estimated else ""
     ran = "" if attempt.duration_s is None else f", after {about}{duration(attempt.duration_s)}"
     if end is None and attempt.reported_end is not None:
         yield f"{name} ended at {at_text(attempt.reported_end.at)}{ran}. {AWAITED}, then its cause is determined."
+        return
+    if is_unseen:
+        yield f"{name} had not ended when it was last seen, at {at_text(attempt.seen_at)}."
+        yield "Whether it still runs is not known: no program has recorded it since."
         return
     if end is None:
         step = "" if attempt.last_step is None else f" at step {attempt.last_step:,}"

@@ -45,6 +45,7 @@ class Section(NamedTuple):
 
 
 UNKNOWN = "not known"
+UNSEEN = "whether it still runs is not known"
 
 
 # ---- the rows about config and data ----------------------------------------------------------------------------------
@@ -201,7 +202,8 @@ def _timeline(one: Explanation, zone: tzinfo | None) -> Iterator[PageRow]:
 def _evidence(one: Explanation) -> Iterator[PageRow]:
     attempt, end, is_over = one.attempt, one.attempt.end, one.attempt.reported_end is not None
     if end is None:
-        yield PageRow("", AWAITED + "." if is_over else "The attempt is still running.", "dim")
+        open_text = f"{UNSEEN.capitalize()}." if one.is_unseen else "The attempt is still running."
+        yield PageRow("", AWAITED + "." if is_over else open_text, "dim")
     yield from (PageRow("fact", fact, "warn") for fact in one.facts)
     if end is None:
         if not is_over and attempt.outlook is not None and attempt.outlook.cause is not None:
@@ -335,6 +337,7 @@ def _retries(one: Explanation) -> Iterator[PageRow]:
     retry, attempt = one.retry, one.attempt
     if attempt.end is None:
         why = "it is still running" if attempt.reported_end is None else "its cause is not known yet"
+        why = UNSEEN if one.is_unseen else why
         yield PageRow("decision", f"none: {why}", "dim")
     elif attempt.retry_decision is not None and (retry is None or retry.choice != attempt.retry_decision):
         yield PageRow("decision", attempt.retry_decision)

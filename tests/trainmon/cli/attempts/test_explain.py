@@ -173,6 +173,16 @@ def test_an_attempt_that_still_runs_says_what_is_wrong_with_it_now(tmp_path: Pat
     assert found["attempt"]["termination_reason"] is None
 
 
+def test_an_attempt_that_nobody_records_any_more_is_not_said_to_run(tmp_path: Path) -> None:
+    """Its dashboard was closed on Friday, or the disk of its daemon is full."""
+    now = time.time()
+    kept(tmp_path, replace(dead("91", 0.0), end=None, started_at=now - 9_000, seen_at=now - 3_600, last_step=12))
+    text = " ".join(explain(tmp_path, "91").stdout.split())
+    assert "had not ended when it was last seen" in text
+    assert "none: whether it still runs is not known" in text
+    assert "still running" not in text
+
+
 def test_results_of_evaluators_are_in_the_text_the_json_and_the_post_mortem(home: Path) -> None:
     text, found = explain(home, "video").stdout, json.loads(explain(home, "video", "--json").stdout)
     assert [(one["step"], one["results"]) for one in found["evals"]] == [(10, {"acc": 0.71}), (20, {"acc": 0.71})]
