@@ -191,7 +191,7 @@ def chart_cells(width: int, height: int, count: int) -> list[list[ChartCell]]:
     if rows > 1:
         rows = min(rows, 1 + -(-(count - 1) // across))
         numbers = [1, *(min(across, count - 1 - across * row) for row in range(rows - 1))]
-    wide = [widths(width, numbers[0])] + [widths(width, across)] * (len(numbers) - 1)
+    wide = [widths(width, numbers[0])] + [widths(width, max(numbers[1:], default=1))] * (len(numbers) - 1)
     return [
         [ChartCell(cells, tall, row == len(numbers) - 1 or tall >= LABELLED_FROM) for cells in wide[row][:number]]
         for row, (tall, number) in enumerate(zip(shares(height, len(numbers)), numbers, strict=True))

@@ -322,21 +322,20 @@ def host_lines(node: Node, now: Instant, width: int, is_read: str, odd: Collecti
     """Load, memory, and counters that should not grow. Healthy InfiniBand ports share one line. `is_read`: how old the
     numbers are, if they are not current."""
     yield from optional_fact("host", is_read, width, "warn")
-    used = percent(node.memory_used_mib, node.memory_total_mib)
     bad = [
         port
         for port in node.infiniband
         if port.state != "ACTIVE" or port.link_downed or port.errors or port.port in odd
     ]
     well = [port for port in node.infiniband if port not in bad]
-    active = f"{len(well)} of {len(node.infiniband)} ports active without errors"
     texts = {
         "load": f"{real(node.load1, 1)} on {count(node.cpu_count)} CPUs",
-        "memory": f"{mib_size(node.memory_used_mib)} of {mib_size(node.memory_total_mib)} used ({used})",
+        "memory": f"{mib_size(node.memory_used_mib)} of {mib_size(node.memory_total_mib)} used"
+        f" ({percent(node.memory_used_mib, node.memory_total_mib)})",
         "booted": UNKNOWN if node.boot_time is None else f"{since(node.boot_time, now)} ago",
         "OOM kills": f"{count(node.oom_kills)} since boot",
         "net errors": f"{count(node.network_errors)} since boot",
-        "InfiniBand": active if well else None,
+        "InfiniBand": f"{len(well)} of {len(node.infiniband)} ports active without errors" if well else None,
     }
     known = texts if node.host_at is not None else {"host": "load, memory and errors are not read"}
     yield from facts(known, width, {"OOM kills": "warn" if node.oom_kills else ""})
@@ -362,7 +361,7 @@ def probe_lines(node: Node, width: int) -> Iterator[Line]:
     }
     yield from facts(texts, width)
     yield from (fact(f"{safe(part)} fails", safe(text), width, "warn") for part, text in node.troubles.items())
-    skew = node.clock_skew_s
+    skew = None if node.probe == "prometheus" else node.clock_skew_s  # the time of its samples is the server's
     if skew is not None and abs(skew) >= SKEW:
         way = "ahead of" if skew > 0 else "behind"
         yield fact("clock", f"{duration(abs(skew))} {way} this machine", width, "warn")

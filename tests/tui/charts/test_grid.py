@@ -41,6 +41,7 @@ def test_the_first_chart_is_the_widest_and_the_tallest() -> None:
 def test_charts_in_one_column_are_of_one_width() -> None:
     rows = chart_cells(160, 56, 6)
     assert len({row[0].width for row in rows[1:]}) == 1
+    assert [row[0].width for row in chart_cells(116, 20, 2)] == [116, 116], "none is beside the second one"
 
 
 @pytest.mark.parametrize("size", [(10, 20), (80, 2), (0, 0)])

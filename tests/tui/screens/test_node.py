@@ -302,6 +302,7 @@ def test_a_node_of_prometheus_says_where_its_numbers_come_from() -> None:
     assert "connection    no SSH, read from prometheus:prod:dcgm, data every 15s" in lines
     assert "Prometheus does not list the processes on GPUs: that needs SSH." in lines
     assert "ssh fails     refused" in lines
+    assert not [line for line in lines if line.startswith("clock")], "its samples have the time of the server"
     assert "host          load, memory and errors are not read" in facts(replace(made, host_at=None))
 
 

@@ -362,7 +362,11 @@ class ClockSkew(NodeRule, frozen=True, kw_only=True):
     """The largest difference that is tolerated."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        skews = {node.name: node.clock_skew_s for node in answering_nodes(state) if node.clock_skew_s is not None}
+        skews = {
+            node.name: node.clock_skew_s
+            for node in answering_nodes(state)
+            if node.clock_skew_s is not None and node.probe != "prometheus"
+        }
         off = {name: skew for name, skew in skews.items() if abs(skew) > self.most}
         if not off:
             return
@@ -391,6 +395,9 @@ class ClockSkew(NodeRule, frozen=True, kw_only=True):
         if alert.subject != "self":
             return super().unseen(state, alert, now)
         return None if answering_nodes(state) else Unknown("no node is reachable, so clocks cannot be compared")
+
+    def lacking(self, state: State, node: Node, alert: Alert, now: Instant) -> Unknown | None:
+        return Unknown("only SSH shows its clock, not Prometheus") if node.probe == "prometheus" else None
 
 
 # ---- rules about what Slurm says of nodes ----------------------------------------------------------------------------

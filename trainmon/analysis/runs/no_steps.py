@@ -394,7 +394,7 @@ def steps_on_under_it(run: Run, began: Instant | None = None, until: Instant = m
 
 
 def since(run: Run, now: Instant) -> str:
-    """` for 60m by ann`: since when the kill switch is armed, and by whom."""
+    """` for 1h by ann`: since when the kill switch is armed, and by whom."""
     if run.kill is None or run.kill.armed_at is None:
         return ""
     return f" for {duration(max(0.0, now - run.kill.armed_at))}" + (f" by {run.kill.by}" if run.kill.by else "")

@@ -177,7 +177,7 @@ def _without_its_log(run: Run, blind: Judgement, context: RunContext, job: Job |
 
 
 def _armed(run: Run, now: Instant) -> str:
-    """`; kill switch armed for 60m by ann`."""
+    """`; kill switch armed for 1h by ann`."""
     return f"; kill switch armed{since(run, now)}" if run.kill is not None and run.kill.exists else ""
 
 

@@ -206,6 +206,14 @@ def test_a_clock_that_is_off_is_reported() -> None:
     )
 
 
+def test_a_node_that_prometheus_reads_now_has_no_known_clock() -> None:
+    scene = skewed("n1", by=30.0)
+    finding = only(scene.found(SKEW))
+    scene.say("n1", Hello(1, scene.now, "n1", probe="prometheus"), HostSample(1, scene.now))
+    assert scene.found(SKEW) == {}
+    assert scene.why_unknown(SKEW, finding) == "only SSH shows its clock, not Prometheus"
+
+
 def test_a_clock_within_two_seconds_is_well() -> None:
     assert skewed("n1", by=1.9).found(SKEW) == {}
 
