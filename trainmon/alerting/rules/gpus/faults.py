@@ -69,7 +69,7 @@ class EccUncorrected(GpuRule, frozen=True, kw_only=True):
                 first = alert.since if alert is not None and was_new and now - alert.since <= self.recent else None
                 is_new = first is not None or (last is not None and now - last <= self.recent)
                 news = " since its driver was loaded; none is new"
-                if last is not None and counter is not None:
+                if last is not None and counter is not None and now - last <= self.recent:
                     news = f", {counter.since(now - self.recent):,} of them new, the last {ago(now - last)} ago"
                 elif first is not None:
                     news = f", some of them new, the first {ago(now - first)} ago"

@@ -66,7 +66,11 @@ def test_errors_that_come_while_it_is_watched_are_critical_for_a_day() -> None:
     assert finding.summary == "GPU 3 of n1 has 4 uncorrected ECC errors, 4 of them new, the last 0s ago"
     assert finding.evidence == ("1 more, 5m ago", "3 more, 0s ago")
     scene.after(90_000.0).say("n1", facts(scene.now, ecc_uncorrected=4), samples(scene.now))
-    assert only(scene.found(ECC)).severity == "warning"
+    old = only(scene.found(ECC))
+    assert (old.severity, old.summary) == (
+        "warning",
+        "GPU 3 of n1 has 4 uncorrected ECC errors since its driver was loaded; none is new",
+    )
 
 
 def test_errors_that_are_no_longer_reported_are_not_resolved() -> None:
