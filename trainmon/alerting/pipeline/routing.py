@@ -555,8 +555,10 @@ def with_causes(
     found, explained = list(due_alerts), {alert.cause_of for alert in alerts.values()}
     known_due = {due.alert.id: due for due in found}
     for alert in (one for one in alerts.values() if one.rule in ENDS | STALL_RULES and one.cause_of is None):
-        due, is_follow_up = known_due.get(alert.id), alert.first_notified_at is not None
-        if (due is None) is not is_follow_up or (is_follow_up and quiet_because(alert) is not None):
+        due, is_first = known_due.get(alert.id), alert.first_notified_at is None
+        if due is not None and not is_first and due.kind != "worse":
+            continue
+        if due is None and (is_first or quiet_because(alert) is not None):
             continue
         channels = _channels(alert, routing) if due is None else due.channels
         if alert.rule in STALL_RULES:

@@ -484,12 +484,12 @@ LINE = 300
 """Characters of a line."""
 
 HELPS: Mapping[RetryChoice, str] = {
-    "now": "a restart may help",
-    "after-change": "a restart helps only after a change",
-    "after-node-swap": "a restart helps only on other nodes",
-    "evaluator": "only the evaluator must run again",
-    "stop": "a restart does not help",
-    "none": "no restart is needed",
+    "now": "may help",
+    "after-change": "helps only after a change",
+    "after-node-swap": "helps only on other nodes",
+    "evaluator": "only of the evaluator",
+    "stop": "does not help",
+    "none": "is not needed",
 }
 
 
@@ -509,7 +509,7 @@ def brief(
         f"cause: {named(cause)}. {meaning(attempt, cause.cause, actions)}",
         f"lost: {_loss(attempt)}",
         f"by: {'; '.join(_by(attempt, actions)) or 'not known'}",
-        f"restart: {HELPS[retry.choice]}: {retry.why}",
+        f"restart: {HELPS[retry.choice]}; {retry.why}",
     )
     return tuple(clean(scrub(line), LINE) for line in lines)
 
