@@ -27,7 +27,7 @@ from trainmon.alerting.rules.nodes import (
 from trainmon.alerting.rules.runs.base import STEPS
 from trainmon.analysis.gpus import EMPTY_MIB, IDLE_GPU_PCT, has_all_gpus
 from trainmon.analysis.runs import holds_nodes, is_running
-from trainmon.lib import Instant, ago, mib_size
+from trainmon.lib import Instant, ago, counted, mib_size
 from trainmon.model import SILENT, Alert, Finding, Gpu, Node, NodeHistory, Run, State, verdict_text
 
 # ---- rules about GPUs that slow down ---------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ class GpuIdle(GpuRule, frozen=True, kw_only=True):
             severity="warning",
             summary=f"is idle ({gpu.utilization_pct}%{power}) while {run.name} trains; it {held}",
             evidence=(f"{run.name}: {run.why}", *(f"pid {p.pid}: {p.command}" for p in gpu.processes[:3])),
-            advice="check whether its rank died or waits: run py-spy dump on its process, or read the run's log (l)",
+            advice=f"check whether its rank died or waits: trainmon-tui stacks {run.name}, or its log (key 4)",
             run=run.name,
         )  # fmt: skip
 
@@ -346,13 +346,13 @@ class GpuLeftover(GpuRule, frozen=True, kw_only=True):
         pids = {process.pid for gpu in left for process in gpu.processes}
         numbers = ", ".join(str(gpu.index) for gpu in left)
         name = f"GPU {numbers} of {node.name} holds" if len(left) == 1 else f"GPUs {numbers} of {node.name} hold"
-        processes = f"{len(pids) or 'no'} process{'' if len(pids) <= 1 else 'es'}"
+        processes = counted(len(pids), "process") if pids else "no visible process"
         return node_finding(
             self, node, state,
             severity="warning",
             summary=f"{name} {mib_size(sum(gpu.memory_used_mib or 0 for gpu in left))}, by {processes}, although {why}",
             evidence=tuple(held[:EVIDENCE]) or ("no visible process holds it",),
-            advice="kill the leftover processes, or ask their owner; if there is no process, reset the GPU",
+            advice="kill the leftover processes, or ask their owner; if none is visible, reset the GPU",
             run=None,
             sources=(f"node:{node.name}", *slurm),
         )  # fmt: skip

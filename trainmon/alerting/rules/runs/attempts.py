@@ -12,7 +12,7 @@ from trainmon.alerting.rules.runs.base import (
     LIVING,
     JobRule,
     RunRule,
-    how_to_cancel,
+    how_to_hold,
     how_to_requeue,
     how_to_restart,
     present_in,
@@ -170,7 +170,7 @@ class RetryStorm(AttemptRule, frozen=True, kw_only=True):
             f"{run.name} repeats the same steps: {counted(len(vain), 'attempt')} in "
             f"{ago(max(ends) - began)} made no new step and no new checkpoint{reached}",
             evidence=(*map(_line, vain), *((f"{cost:,.0f} GPU hours were spent on them",) if cost >= 1 else ())),
-            advice=f"find the cause before the next attempt; {how_to_cancel(run)}",
+            advice=f"{how_to_hold(state, run)}find the cause before the next attempt (key 4)",
         )
 
 
@@ -486,8 +486,8 @@ class RunDead(RunRule, frozen=True, kw_only=True):
             "critical",
             crash_text(run, failed, now),
             evidence=(*(how_it_ended(job, now) for job in failed[:5]), *tail(run)),
-            advice=f"cancel the pending jobs ({how_to_cancel(run)}); check the log (key 4); if all failures "
-            "share a node (key 7), exclude it (X)",
+            advice=f"{how_to_hold(state, run)}see why it fails (key 4); if all failures share a node (key 7), exclude "
+            "it (X)",
             since=failed[-1].ends_at if failed else run.progress.at,
             fires_at_once=True,
         )

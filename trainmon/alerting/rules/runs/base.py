@@ -180,14 +180,15 @@ def how_to_save(run: Run) -> str:
     return "make it save now; with a save_switch in its [[run]], S does that"
 
 
-def how_to_end(run: Run) -> str:
-    """How to end a run that makes steps."""
-    return how_to_cancel(run) if run.spec.kill_switch is None else f"K ends it: trainmon-tui kill {run.name}"
-
-
 def how_to_cancel(run: Run) -> str:
-    """How to end a run that reads no switch."""
+    """How to end a run that reads no switch, or must not save."""
     return f"C cancels its job: trainmon-tui cancel {run.name}" if run.jobs else "end its processes on its nodes"
+
+
+def how_to_hold(state: State, run: Run) -> str:
+    """How to keep the jobs of a run from starting: then its next attempt waits until a person has found the cause."""
+    has_job = present_in(state, run) or waiting_in(state, run)
+    return f"H holds its jobs: trainmon-tui hold {run.name}; " if has_job else ""
 
 
 def how_to_queue(state: State, run: Run) -> str:
@@ -200,7 +201,9 @@ def how_to_queue(state: State, run: Run) -> str:
     command = next((clean(command, 200) for command in commands if command), None)
     if command is None and not run.jobs and (run.spec.job is None or run.spec.nodes):  # it has no Slurm job
         return "start it again by hand"
-    how = " with sbatch" if command is None else f": sbatch {command}"
+    present = present_in(state, run)
+    sbatch = "sbatch" if present is None else f"sbatch --dependency=afterany:{present.id}"
+    how = f" with {sbatch}" if command is None else f": {sbatch} {command}"
     return f"submit it again{how} (with a script in its [[run]], N does that)"
 
 
@@ -232,5 +235,5 @@ def how_to_restart(state: State, run: Run) -> str:
         by_hand = "start the evaluator again; with command in its [[eval]], R does that"
         return f"R starts it: trainmon-tui requeue {run.name}" if run.spec.eval_commands else by_hand
     if decision.choice in ("stop", "none"):
-        return f"{decision.why}: another attempt does not help as it is"
+        return f"{decision.why}; do not start it again without a change"
     return f"{decision.why}; {'then ' if decision.choice == 'after-change' else ''}{how_to_requeue(state, run)}"

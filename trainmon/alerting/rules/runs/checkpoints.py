@@ -78,7 +78,7 @@ class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
                 "warning",
                 f"{text}{risk}",
                 evidence=(known.path, *((known.note,) if known.note else ())),
-                advice=f"{how_to_save(run)}; see whether its disk is full (key 3), and its log (key 4)",
+                advice=f"{how_to_save(run)}; see whether its disk is full (key 3), and look at its log (key 4)",
                 since=None if known.committed is None else known.committed.at,
             )
 
@@ -221,7 +221,7 @@ class KillSwitchLeft(SwitchRule, frozen=True, kw_only=True):
         waiting, is_running = waiting_in(state, run), run.verdict in LIVING | SILENT
         effect = "its next attempt will end as soon as it starts"
         if is_running:
-            effect = "and it has not ended: its trainer ignores it"
+            effect = "its trainer has not ended: it ignores the switch"
         elif waiting is not None:
             effect = f"job {waiting.id} is pending, and will end as soon as it starts"
         yield self.finding(
@@ -231,7 +231,7 @@ class KillSwitchLeft(SwitchRule, frozen=True, kw_only=True):
             f"the kill switch of {run.name} has been armed for {ago(now - kill.armed_at)}{_by(kill)}; {effect}",
             evidence=(kill.path, *((kill.why,) if kill.why else ())),
             advice=kill.removal(f"U removes it: trainmon-tui unkill {run.name}")
-            + (f"; C cancels the job: trainmon-tui cancel {run.name}" if is_running else ""),
+            + (f"; to end it anyway, C cancels the job: trainmon-tui cancel {run.name}" if is_running else ""),
             since=kill.armed_at,
         )
 
@@ -260,15 +260,19 @@ class SaveSwitchIgnored(SwitchRule, frozen=True, kw_only=True):
         text = self._untaken(run, save, now) if save.exists else self._unsaved(state, run, save, now)
         if text is None:
             return
+        advice = (
+            "see whether its trainer reads that path, and look at its log (key 4); "
+            + save.removal(f"U removes the switch: trainmon-tui unsave {run.name}")
+            if save.exists
+            else "see whether its disk is full (key 3), and look at its log (key 4)"
+        )
         yield self.finding(
             state,
             run,
             "warning",
             text,
             evidence=(save.path, *((save.why,) if save.why else ())),
-            advice="see whether its trainer reads that path, and look at its log (key 4); "
-            + save.removal(f"U removes the switch: trainmon-tui unsave {run.name}")
-            + f"; T signals its trainer: trainmon-tui signal {run.name}",
+            advice=f"{advice}; T signals its trainer: trainmon-tui signal {run.name}",
             since=save.armed_at if save.exists else save.taken_at,
         )
 
@@ -278,8 +282,10 @@ class SaveSwitchIgnored(SwitchRule, frozen=True, kw_only=True):
             return None
         quiet = 0.0 if run.progress.at is None else now - run.progress.at
         why = f"; there was no step for {ago(quiet)}" if quiet > patience(run) else ""
-        armed = f"has been armed for {ago(now - save.armed_at)}{_by(save)}"
-        return f"the save switch of {run.name} {armed}, and its trainer has not consumed it{why}"
+        return (
+            f"the save switch of {run.name} has been armed for {ago(now - save.armed_at)}{_by(save)}, and its trainer "
+            f"has not consumed it{why}"
+        )
 
     def _unsaved(self, state: State, run: Run, save: Switch, now: Instant) -> str | None:
         known, taken_at = run.checkpoints, save.taken_at

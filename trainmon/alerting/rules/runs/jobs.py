@@ -65,7 +65,7 @@ class NotScheduled(JobRule, frozen=True, kw_only=True):
             "critical" if is_short else "warning",
             f"{run.name} is not running or pending: no Slurm job named {run.spec.job or run.name}; {run.why}",
             evidence=(f"its last known progress is {where(run.progress)}",) if step is not None else (),
-            advice=f"{how_to_queue(state, run)}; if it is complete, set target_step, or remove its [[run]] from "
+            advice=f"{how_to_queue(state, run)}; if the run is complete, set target_step, or remove its [[run]] from "
             "the config",
         )
 
@@ -140,13 +140,16 @@ class TimeLimitNear(JobRule, frozen=True, kw_only=True):
         lost = steps_at_risk(run)
         risk = f"; {counted(lost, 'step')} would be lost" if lost else ""
         step = "" if saved is None or saved.step is None else f" of step {saved.step:,}"
-        on_sigterm = "its trainer saves only on the SIGTERM with which Slurm ends it"
-        exits = on_sigterm if saves_on(run, "TERM", now) else "no sign that it saves before exiting"
+        exits = (
+            "and its trainer saves only on the SIGTERM with which Slurm ends it"
+            if saves_on(run, "TERM", now)
+            else "with no sign that it saves before exiting"
+        )
         yield self.finding(
             state,
             run,
             "warning",
-            f"job {job.id} of {run.name} ends in {duration(max(0.0, left))}{why}, and {exits}{risk}",
+            f"job {job.id} of {run.name} ends in {duration(max(0.0, left))}{why}, {exits}{risk}",
             evidence=()
             if saved_at is None
             else (f"the last checkpoint{step} was committed {ago(now - saved_at)} ago",),

@@ -19,7 +19,6 @@ from trainmon.alerting.rules.runs.base import (
     RunRule,
     file_source,
     how_to_cancel,
-    how_to_end,
     how_to_requeue,
     log_source,
     present_in,
@@ -133,8 +132,8 @@ class LossNan(MetricRule, frozen=True, kw_only=True):
             "critical",
             f"the {trouble.key} of {run.name} has been {since}",
             evidence=tail(run),
-            advice=f"end it before its next save ({how_to_end(run)}); then resume from a checkpoint from before step "
-            f"{trouble.step:,.0f}",
+            advice=f"end it without a save (K would save): {how_to_cancel(run)}; then resume from a checkpoint from "
+            f"before step {trouble.step:,.0f}",
             since=trouble.at,
             by_age=count < self.steps,
         )
@@ -257,7 +256,7 @@ class LossScaleFloor(MetricRule, frozen=True, kw_only=True):
             "critical",
             f"the loss scale of {run.name} is at its floor: {text}",
             evidence=(memory.floor, *tail(run, 4)) if since is not None else tail(run),
-            advice=f"every gradient overflows: {how_to_end(run)}; resume from an earlier checkpoint, lower the "
+            advice=f"every gradient overflows: {how_to_cancel(run)}; resume from an earlier checkpoint, lower the "
             "learning rate, or train in bf16",
             since=since,
         )
@@ -561,7 +560,7 @@ class RunHung(StallRule, frozen=True, kw_only=True):
 
     def advice(self, state: State, run: Run) -> str:
         return (
-            "py-spy dump of the run's processes shows where they wait; a hung trainer does not look at its switches: "
+            f"trainmon-tui stacks {run.name} shows where its ranks wait; a hung trainer does not look at its switches: "
             f"{how_to_cancel(run)}; or {how_to_requeue(state, run)}"
         )
 
@@ -604,8 +603,8 @@ class RunStalled(QuietRule, frozen=True, kw_only=True):
                     by_age=False,
                 )
             elif quiet <= self.at_work and gpus_of(run, state.nodes, state.sources, now).work:
-                text = "its GPUs draw as much power as in training: its log may not mention what it does"
-                yield replace(finding, summary=f"{finding.summary}; {text}", severity="warning")
+                unlogged = "they draw as much power as in training: it may do something that its log does not show"
+                yield replace(finding, summary=f"{finding.summary}; {unlogged}", severity="warning")
             else:
                 yield finding
         log, is_alone = run.log, not run.spec.found and not run.jobs and run.wandb is None

@@ -11,7 +11,14 @@ from msgspec.structs import replace
 from tests.trainmon.alerting.rules.runs.states import NOW, SPEC, ended, job, state
 from tests.trainmon.analysis.retries import attempts
 from trainmon.actions.planning import offered
-from trainmon.alerting.rules.runs.base import how_to_end, how_to_queue, how_to_requeue, how_to_restart, how_to_save
+from trainmon.alerting.rules.runs.base import (
+    how_to_cancel,
+    how_to_hold,
+    how_to_queue,
+    how_to_requeue,
+    how_to_restart,
+    how_to_save,
+)
 from trainmon.model import CauseName, State
 
 VERBS = re.compile(r"trainmon-tui (\w+) llm")
@@ -24,19 +31,18 @@ def refused(seen: State, words: str) -> set[str]:
     return {verb for verb in VERBS.findall(words) if offers[verb] is not None}
 
 
-def test_what_has_a_switch_is_saved_and_ended_by_it() -> None:
+def test_what_has_a_switch_is_saved_by_it() -> None:
     run = state(job()).runs["llm"]
     assert how_to_save(run) == "S makes it save now: trainmon-tui save llm"
-    assert how_to_end(run) == "K ends it: trainmon-tui kill llm"
 
 
 def test_what_has_no_switch_is_signalled_and_cancelled() -> None:
     run = state(job(), spec=BARE).runs["llm"]
     assert how_to_save(run) == "T signals its trainer, if it saves on a signal: trainmon-tui signal llm"
-    assert how_to_end(run) == "C cancels its job: trainmon-tui cancel llm"
+    assert how_to_cancel(run) == "C cancels its job: trainmon-tui cancel llm"
     alone = state(spec=replace(BARE, job=None)).runs["llm"]
     assert how_to_save(alone) == "make it save now; with a save_switch in its [[run]], S does that"
-    assert how_to_end(alone) == "end its processes on its nodes"
+    assert how_to_cancel(alone) == "end its processes on its nodes"
 
 
 def test_a_job_that_runs_is_requeued_and_one_that_has_ended_is_queued_again() -> None:
@@ -54,10 +60,23 @@ def test_a_job_that_runs_is_requeued_and_one_that_has_ended_is_queued_again() ->
         assert refused(seen, "trainmon-tui requeue llm") == refusals
 
 
+def test_what_keeps_failing_is_held_while_it_has_a_job() -> None:
+    words = "H holds its jobs: trainmon-tui hold llm; "
+    for seen in (state(job()), state(job(89, state="PENDING", started_at=None), ended())):
+        assert how_to_hold(seen, seen.runs["llm"]) == words
+        assert refused(seen, words) == set()
+    over = state(ended())
+    assert how_to_hold(over, over.runs["llm"]) == ""
+    assert refused(over, words) == {"hold"}
+
+
 def test_a_run_without_a_script_is_submitted_by_hand_as_its_job_was() -> None:
     seen = state(ended(command="/fsx/a b.slurm --lr=1"), spec=BARE)
     words = "submit it again: sbatch /fsx/a b.slurm --lr=1 (with a script in its [[run]], N does that)"
     assert how_to_queue(seen, seen.runs["llm"]) == words
+    behind = state(job(command="/fsx/a.slurm"), spec=BARE)
+    words = "submit it again: sbatch --dependency=afterany:88 /fsx/a.slurm ("
+    assert how_to_queue(behind, behind.runs["llm"]).startswith(words), "two would write to the same checkpoints"
     unknown = state(ended(), spec=BARE)
     assert how_to_queue(unknown, unknown.runs["llm"]).startswith("submit it again with sbatch (")
     for spec in (replace(BARE, job=None), replace(BARE, nodes=("gpu-001",))):
@@ -70,13 +89,13 @@ def test_a_run_without_a_script_is_submitted_by_hand_as_its_job_was() -> None:
     [
         ("nccl-timeout", {}, "nccl-timeout is often transient; N queues another: trainmon-tui queue llm"),
         ("disk-full", {}, "disk-full: a retry needs free space on the disk first; then N queues another: "),
-        ("data-error", {}, "data-error: the next attempt would end in the same way: another attempt does not help"),
-        ("kill-switch", {}, "its kill switch ended it: another attempt does not help as it is"),
+        ("data-error", {}, "data-error: the next attempt would end in the same way; do not start it again"),
+        ("kill-switch", {}, "its kill switch ended it; do not start it again without a change"),
         ("evaluator", {}, "start the evaluator again; with command in its [[eval]], R does that"),
         (
             "segfault",
             {"last_step": 9, "target_step": 9},
-            "it reached its target, step 9 of 9: nothing is left to train:",
+            "it reached its target, step 9 of 9: nothing is left to train;",
         ),
         ("node-fail", {"outlived_by": 2, "outlived_step": 70, "outlived_at": NOW}, "end the trainer of job 88 first: "),
     ],

@@ -132,7 +132,7 @@ def test_a_job_that_ends_before_it_could_save_is_reported_with_what_would_be_los
     assert finding is not None
     assert finding.severity == "warning"
     assert finding.summary == (
-        "job 88 of llm ends in 4m (saving once more may need 6m), and no sign that it saves before "
+        "job 88 of llm ends in 4m (saving once more may need 6m), with no sign that it saves before "
         "exiting; 280 steps would be lost"
     )
     assert finding.evidence == ("the last checkpoint of step 12,600 was committed 33m ago",)

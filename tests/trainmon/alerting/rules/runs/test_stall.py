@@ -47,7 +47,7 @@ def test_a_hang_is_critical_and_says_since_when_and_what_to_do() -> None:
     assert finding.summary == "llm hangs: no step for 1h; its GPUs are 100% busy at 20% of their power limit"
     assert finding.since == NOW - 3_600
     assert finding.evidence[0] == "job 88 is RUNNING"
-    assert "py-spy dump" in finding.advice
+    assert "trainmon-tui stacks llm" in finding.advice
     assert "trainmon-tui cancel llm" in finding.advice
 
 
@@ -125,7 +125,8 @@ def test_a_run_whose_gpus_draw_the_power_of_work_is_a_warning_for_an_hour() -> N
     assert finding.severity == "warning"
     assert (
         finding.summary
-        == f"llm has stalled: {why}; its GPUs draw as much power as in training: its log may not mention what it does"
+        == f"llm has stalled: {why}; they draw as much power as in training: it may do something that its log does not "
+        "show"
     )
     late = changed(quiet, progress=replace(PROGRESS, at=NOW - 3_700))
     for seen in (quiet, with_gpus(quiet, 98, 200.0, NOW), with_gpus(quiet, 60, 650.0, NOW),

@@ -53,7 +53,7 @@ def test_a_kill_switch_with_nothing_behind_it_is_an_information() -> None:
 def test_a_trainer_that_goes_on_under_its_kill_switch_does_not_read_it() -> None:
     finding = found(KillSwitchLeft(), state(job(), kill=ARMED))
     assert finding is not None
-    assert "it has not ended: its trainer ignores it" in finding.summary
+    assert "its trainer has not ended: it ignores the switch" in finding.summary
     assert "trainmon-tui cancel llm" in finding.advice
 
 
@@ -61,7 +61,9 @@ def test_a_directory_is_not_removed_with_u() -> None:
     folder = replace(ARMED, by="ann with a directory")
     kill = found(KillSwitchLeft(), state(job(), kill=folder))
     assert kill is not None
-    advice = "a person must remove the directory /fsx/kill; C cancels the job: trainmon-tui cancel llm"
+    advice = (
+        "a person must remove the directory /fsx/kill; to end it anyway, C cancels the job: trainmon-tui cancel llm"
+    )
     assert kill.advice == advice
     save = found(SaveSwitchIgnored(), state(job(), checkpoints=BEFORE, save=replace(SAVE, by="ann with a directory")))
     assert save is not None
@@ -106,6 +108,15 @@ def test_a_save_switch_that_a_training_run_does_not_take_is_a_warning() -> None:
     assert "trainmon-tui signal llm" in finding.advice
     hangs = state(job(), save=SAVE, verdict="hung", why="no step", progress=replace(PROGRESS, at=NOW - 3_600))
     assert summary(SaveSwitchIgnored(), hangs).endswith("and its trainer has not consumed it; there was no step for 1h")
+
+
+def test_a_save_switch_that_is_gone_cannot_be_removed() -> None:
+    offered = found(SaveSwitchIgnored(), state(job(), save=TAKEN, checkpoints=BEFORE))
+    assert offered is not None
+    assert offered.advice == (
+        "see whether its disk is full (key 3), and look at its log (key 4); T signals its trainer: "
+        "trainmon-tui signal llm"
+    )
 
 
 def test_a_save_switch_is_given_ten_of_the_runs_own_intervals() -> None:
