@@ -97,7 +97,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     def description(self) -> str:
         """Its assumption, in a few words."""
         if self.basis == "cycles":
-            return f"after {self.cycles} deletions: what remains after each one grows"
+            return f"although files were deleted {self.cycles} times: what remains grows"
         return "deletions seem to have stopped" if self.basis == "stopped" else "assuming nothing is deleted"
 
 

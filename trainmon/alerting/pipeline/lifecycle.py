@@ -306,9 +306,11 @@ def find_jump(last: Moment | None, present: Moment) -> Jump | None:
     passed = max(0.0, present.steady - last.steady)
     shift = present.wall - last.wall - passed
     if shift > JUMP:
-        return Jump(passed + shift, shift, f"this program slept for {ago(shift)}, or its clock was set forward by that")
+        return Jump(passed + shift, shift, f"this machine slept for {ago(shift)}, or its clock was set forward by that")
     if shift < -JUMP:
-        return Jump(passed if passed > STANDSTILL else 0.0, shift, f"its clock was set back by {ago(-shift)}")
+        return Jump(
+            passed if passed > STANDSTILL else 0.0, shift, f"the clock of this machine was set back by {ago(-shift)}"
+        )
     if passed > STANDSTILL:
         return Jump(passed, 0.0, f"this program was suspended for {ago(passed)}")
     return None

@@ -363,7 +363,7 @@ class QuotaUsed(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True)
         ):
             if grace is not None:
                 is_over = grace == EXPIRED
-                fails = "writes fail now: its grace period is over" if is_over else f"writes fail in {grace}"
+                fails = "writes fail now, after its grace period" if is_over else f"writes fail in {grace}"
                 yield self._finding(
                     where, quota, f" {one.owner} {what} grace", "critical" if is_over else "warning",
                     f"{one.owner} uses {used} of {quota.path}, more than the soft limit of {soft} ({what}): {fails}",
@@ -460,14 +460,14 @@ class DiskFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ) -> Finding:
         disk, usable = volume.disk, state.usable.get(volume.disk.path, 1.0)
         left, whole = disk.usable_free_bytes or 0, size((disk.total_bytes or 0) * usable)
-        of = whole if usable == 1 else f"the {whole} that may be used"
+        of = whole if usable == 1 else f"the usable {whole}"
         fits = f": room for {counted(left // checkpoint, 'checkpoint')} of {size(checkpoint)}" if checkpoint else ""
-        share = f"{1.0 - (share_left(disk, state) or 0.0):.1%}"
         saved = [run.checkpoints.path for run in runs_on(volume, state) if run.checkpoints is not None]
-        du = f"du -xsh {quote(saved[0] if saved else disk.path.rstrip('/'))}/* | sort -h"
+        du = f"du -xsh {quote(saved[0] if saved else disk.path).rstrip('/')}/* | sort -h"
         return self.finding(
             volume, state, severity,
-            f"{volume.name} is {share} full ({size(left)} of {of} free){fits}; {age(disk, now)}",
+            f"{volume.name} is {1.0 - (share_left(disk, state) or 0.0):.1%} full ({size(left)} of {of} free){fits}; "
+            f"{age(disk, now)}",
             advice=f"key 3 shows the disks; delete what is no longer needed: {du}",
         )  # fmt: skip
 
@@ -493,10 +493,10 @@ class InodesFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True
         for volume in writable_volumes(state, now, lambda disk: self._severity(disk) is not None):
             disk, severity = volume.disk, self._severity(volume.disk)
             if severity is not None and disk.free_inodes is not None and disk.total_inodes:
-                left = f"{counted(disk.free_inodes, 'inode')} left of {disk.total_inodes:,}"
                 yield self.finding(
                     volume, state, severity,
-                    f"{volume.name} has {left}: {disk.free_inodes / disk.total_inodes:.1%}; {age(disk, now)}",
+                    f"{volume.name} has {counted(disk.free_inodes, 'inode')} left of {disk.total_inodes:,}: "
+                    f"{disk.free_inodes / disk.total_inodes:.1%}; {age(disk, now)}",
                     advice="key 3 shows the disks; find the small files: "
                     f"du --inodes -xd1 {quote(disk.path)} | sort -n",
                 )  # fmt: skip
@@ -654,7 +654,7 @@ class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fi
             due = ", which is being written,"
         nth = "checkpoint after the next" if save.number == 2 else f"{ordinal(save.number)} checkpoint from now"
         which = f"the {'next checkpoint' if is_next else nth} of {save.run} ({size(save.size)}){due}"
-        before = f" after {counted(found.fitting, 'save')} before it" if found.fitting else ""
+        before = f" after {counted(found.fitting, 'earlier save')}" if found.fitting else ""
         assuming = "" if is_next else ", if nothing is deleted"
         quota = " of its quota" if disk.quota is not None and disk.left_bytes == disk.quota.left_bytes else ""
         next_at = "" if found.next_at is None else f"; the next save begins {_in(found.next_at, now)}"

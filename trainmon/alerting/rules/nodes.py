@@ -269,7 +269,7 @@ class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
         error = source.problem or (
             "its first login is not finished"
             if is_slow
-            else "its connection is open"
+            else "connected, but no new sample"
             if source.via is None
             else "no new sample"
         )

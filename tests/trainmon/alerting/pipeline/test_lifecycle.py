@@ -19,8 +19,8 @@ NOW = 1_750_000_000.0
         (1.0, 1.0, None),
         (3.0, 1.0, None),
         (29.0, 29.0, None),
-        (3_601.0, 1.0, "this program slept for 1h, or its clock was set forward by that"),
-        (-3_599.0, 1.0, "its clock was set back by 1h"),
+        (3_601.0, 1.0, "this machine slept for 1h, or its clock was set forward by that"),
+        (-3_599.0, 1.0, "the clock of this machine was set back by 1h"),
         (300.0, 300.0, "this program was suspended for 5m"),
     ],
 )

@@ -163,7 +163,7 @@ def test_a_laptop_that_slept_is_no_hold_that_is_over() -> None:
     with Story(rule("gpu-hot", for_=300), ClockJumped()) as story:
         story.at(10).wrong("gpu-hot", HOT).at(100).sleep(3 * HOUR).at(110)
         notice = story.expect("event", "self")
-        assert notice.alerts[0].summary.startswith("this program slept for 3h, or its clock was set forward by that")
+        assert notice.alerts[0].summary.startswith("this machine slept for 3h, or its clock was set forward by that")
         story.at(390).expect_nothing_else().at(430).expect("fire", HOT)
 
 
@@ -195,7 +195,7 @@ def test_a_clock_that_is_set_back_by_an_hour_stops_nothing() -> None:
     with Story(rule("gpu-hot", for_=300), rule("run-dead"), ClockJumped(), mail()) as story:
         story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN)
         story.at(20).wrong("gpu-hot", HOT).at(120).set_clock(-HOUR).at(150)
-        assert story.alert("clock-jumped").summary.startswith("its clock was set back by 1h")
+        assert story.alert("clock-jumped").summary.startswith("the clock of this machine was set back by 1h")
         assert story.alert("run-dead").since <= story.clock.wall
         story.at(340).expect("fire", HOT)
         story.at(400).well().at(500).expect("resolve", RUN, HOT)

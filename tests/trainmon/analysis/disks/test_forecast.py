@@ -100,7 +100,7 @@ def test_of_a_sawtooth_the_growth_is_that_of_what_remains() -> None:
     trend = forecast_of(BY_NAME["prune-12 + leak"], 40)
     assert trend is not None
     assert (trend.basis, trend.cycles) == ("cycles", 6)
-    assert trend.description == "after 6 deletions: what remains after each one grows"
+    assert trend.description == "although files were deleted 6 times: what remains grows"
     assert trend.per_day == pytest.approx(0.04 * TB * 24, rel=0.05)
     assert trend.full_at == pytest.approx((78 - 40) * HOUR, rel=0.2)
 

@@ -192,8 +192,8 @@ FABRIC = (
             "different collectives."
         ),
         advice=(
-            "Retry once. If it comes back, exclude the rank that is behind, and compare the stacks of all ranks "
-            "(flight recorder)."
+            "Retry once. If it happens again, compare the stacks of all ranks (flight recorder), and exclude the node "
+            "of the rank that is behind."
         ),
         source="PyTorch: ProcessGroupNCCL watchdog; Gloo",
         signs=(
@@ -261,8 +261,8 @@ FABRIC = (
         cause="hang", family="code", retry="after-node-swap", role="cascade",
         meaning="No progress for a long time, and no error was logged.",
         advice=(
-            "Look at the stacks of all ranks (py-spy): the rank that differs is the cause. Retry once on other "
-            "nodes."
+            "Retry once on other nodes. If it hangs again, look at the stacks of all ranks before you end it: the rank "
+            "that differs is the cause."
         ),
         source="Linux: hung tasks; ByteRobust (arXiv 2509.16293)",
         signs=(

@@ -46,7 +46,7 @@ def test_what_is_reported_of_a_forecast() -> None:
 @pytest.mark.parametrize(
     ("basis", "cycles", "says"),
     [
-        ("cycles", 9, "after 9 deletions: what remains after each one grows"),
+        ("cycles", 9, "although files were deleted 9 times: what remains grows"),
         ("stopped", 4, "deletions seem to have stopped"),
     ],
 )
@@ -128,7 +128,7 @@ def test_of_several_runs_each_has_its_own_size() -> None:
     found = replace(saved(), list=(small,), bytes=TB // 4)
     other = replace(large, spec=replace(large.spec, name="sft"), checkpoints=found)
     scene.state = replace(scene.state, runs={"llm": large, "sft": other})
-    assert "llm (931 GiB), due in 20m (at 14:06 UTC), does not fit after 1 save before it; " in scene.only(FIT).summary
+    assert "llm (931 GiB), due in 20m (at 14:06 UTC), does not fit after 1 earlier save; " in scene.only(FIT).summary
     scene.tell("login1", sample(free_bytes=TB // 5))
     assert "the next checkpoint of sft (233 GiB), due in 10m (at 13:56 UTC), does not fit; " in scene.only(FIT).summary
 

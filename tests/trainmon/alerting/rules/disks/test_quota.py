@@ -64,7 +64,7 @@ def test_a_soft_limit_whose_grace_runs_is_a_finding_of_its_own() -> None:
     )
     over = Scene().allowed(mine(5, soft_bytes=4 * TB, bytes_grace="expired")).only(QUOTA)
     assert over.severity == "critical"
-    assert "writes fail now: its grace period is over" in over.summary
+    assert "writes fail now, after its grace period" in over.summary
 
 
 def test_a_server_that_is_away_is_a_finding() -> None:

@@ -55,7 +55,7 @@ def test_where_a_share_is_the_new_whole_it_is_what_counts() -> None:
     scene = Scene().settled(usable=0.8).tell("login1", sample(**NARROW, free_bytes=25 * TB // 100))
     finding = scene.only(FULL)
     assert finding.severity == "warning"
-    assert finding.summary.startswith("login1:/fsx is 93.8% full (47 GiB of the 745 GiB that may be used free)")
+    assert finding.summary.startswith("login1:/fsx is 93.8% full (47 GiB of the usable 745 GiB free)")
 
 
 def test_a_small_share_of_a_large_disk_is_plenty() -> None:

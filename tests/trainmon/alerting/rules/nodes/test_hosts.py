@@ -105,7 +105,7 @@ def test_a_connection_that_is_open_and_sends_nothing_is_reported_after_two_minut
     assert scene.state.sources["node:n1"].health == "late"
     assert scene.found(AWAY) == {}
     finding = only(scene.silent(70.0).found(AWAY))
-    assert "n1 is late: its connection is open; last data 2m ago" in finding.summary
+    assert "n1 is late: connected, but no new sample; last data 2m ago" in finding.summary
 
 
 def test_what_this_program_slept_is_not_its_silence() -> None:
