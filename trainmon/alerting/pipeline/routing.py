@@ -556,9 +556,8 @@ def with_causes(
     known_due = {due.alert.id: due for due in found}
     for alert in (one for one in alerts.values() if one.rule in ENDS | STALL_RULES and one.cause_of is None):
         due, is_first = known_due.get(alert.id), alert.first_notified_at is None
-        if due is not None and not is_first and due.kind != "worse":
-            continue
-        if due is None and (is_first or quiet_because(alert) is not None):
+        is_told = not is_first and quiet_because(alert) is None
+        if not (is_told if due is None else is_first or due.kind == "worse"):
             continue
         channels = _channels(alert, routing) if due is None else due.channels
         if alert.rule in STALL_RULES:

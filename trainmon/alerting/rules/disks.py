@@ -337,8 +337,7 @@ class QuotaUsed(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True)
             return unseen
         if quota.trouble is not None:
             return Unknown(f"the quota of {quota.path} is not exact: {quota.trouble}")
-        is_listed = any(f" {one.owner} " in f"{alert.subject} " for one in quota.allowances)
-        is_lacking = quota.allowances and not is_listed
+        is_lacking = quota.allowances and all(f" {one.owner} " not in f"{alert.subject} " for one in quota.allowances)
         return Unknown(f"the quota command of {quota.path} no longer reports it") if is_lacking else None
 
     def _used(self, where: str, quota: Quota, one: Allowance, enough: int, now: Instant) -> Iterator[Finding]:

@@ -335,8 +335,7 @@ class NodeRebooted(NodeRule, frozen=True, kw_only=True):
             if past.rebooted_at is None or now - past.rebooted_at > self.news or name not in state.nodes:
                 continue
             slurm = state.scheduler_nodes.get(name)
-            is_lost = affected_run(state, name) is not None
-            job = "; its job is lost: check that the next one runs (key 7)" if is_lost else ""
+            job = "; its job is lost: check that the next one runs (key 7)" if affected_run(state, name) else ""
             planned = is_planned(slurm)
             yield node_finding(
                 self, state.nodes[name], state,

@@ -113,8 +113,9 @@ class Alertmanager:
         judge(reply, "is this an Alertmanager?" if reply.status == 404 else text_of(reply.body))
 
     def _post(self, payloads: list[Payload], timeout: Seconds) -> int:
-        body = json.dumps(payloads).encode()
-        reply = self._http.request("POST", f"{self._url}/alerts", body=body, headers=self._headers, timeout=timeout)
+        reply = self._http.request(
+            "POST", f"{self._url}/alerts", body=json.dumps(payloads).encode(), headers=self._headers, timeout=timeout
+        )
         judge(reply, "" if reply.is_good else text_of(reply.body))
         return reply.status
 

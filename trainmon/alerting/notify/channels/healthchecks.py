@@ -148,8 +148,7 @@ class DeadMansSwitch:
 
     def start(self) -> None:
         """Send that the watch begins; the first ping follows when everything is ok."""
-        host = clean(socket.gethostname())
-        self.submit("start", f"trainmon-tui has started to watch: {host}, pid {os.getpid()}")
+        self.submit("start", f"trainmon-tui has started to watch: {clean(socket.gethostname())}, pid {os.getpid()}")
         self._thread.start()
 
     def submit(self, signal: Signal, text: str) -> None:

@@ -113,8 +113,11 @@ def _done(record: Record) -> str | None:
     what = "evaluated again" if record.action.verb == "evaluate" else "requeued"
     if record.status == "done":
         return f"was {what} automatically: {record.action.why}"
-    is_open = record.status == "asked"
-    return None if is_open else f"could not be {what} automatically ({say(record.outcome)}): {record.action.why}"
+    return (
+        None
+        if record.status == "asked"
+        else f"could not be {what} automatically ({say(record.outcome)}): {record.action.why}"
+    )
 
 
 def _suggested(state: State, run: Run, ended: Attempt, decision: RetryDecision) -> str | None:

@@ -192,8 +192,7 @@ class SwitchRule(RunRule, frozen=True, kw_only=True):
         if switch.exists and run.verdict in BUSY:
             yield self.unknown(run, f"{run.name} is {verdict_text(run.verdict)}, and ignores its switches meanwhile")
         elif not switch.is_dangling and (switch.error is not None or switch.exists is None):
-            why = switch.error or "its host does not report it"
-            yield self.unknown(run, f"{switch.path} cannot be seen: {why}")
+            yield self.unknown(run, f"{switch.path} cannot be seen: {switch.error or 'its host does not report it'}")
         yield from self.check_switch(state, run, switch, now)
 
     def check_switch(self, state: State, run: Run, switch: Switch, now: Instant) -> Iterator[Finding]:

@@ -603,8 +603,11 @@ class RunStalled(QuietRule, frozen=True, kw_only=True):
                     by_age=False,
                 )
             elif quiet <= self.at_work and gpus_of(run, state.nodes, state.sources, now).work:
-                unlogged = "they draw as much power as in training: it may do something that its log does not show"
-                yield replace(finding, summary=f"{finding.summary}; {unlogged}", severity="warning")
+                summary = (
+                    f"{finding.summary}; they draw as much power as in training: it may do something that its log does "
+                    "not show"
+                )
+                yield replace(finding, summary=summary, severity="warning")
             else:
                 yield finding
         log, is_alone = run.log, not run.spec.found and not run.jobs and run.wandb is None
