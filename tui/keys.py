@@ -59,7 +59,7 @@ KEYS: tuple[Key, ...] = (
     Key("left", "view.sort_previous", "screen.sort_column(-1)", "sort by the previous column", "rows", "view", "←"),
     Key("c", "view.columns", "screen.columns", "choose and order the columns", "rows", "view", "c"),
     Key("space", "columns.toggle", "screen.toggle_column", "show or hide this column", "columns", "view", "Space",
-        "shows, hides"),
+        "on/off"),
     Key("right_square_bracket", "columns.later", "screen.move_column(1)", "move this column to the right", "columns",
         "view", "]", "right"),
     Key("left_square_bracket", "columns.earlier", "screen.move_column(-1)", "move this column to the left", "columns",

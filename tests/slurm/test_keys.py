@@ -61,7 +61,7 @@ def test_save_kill_unkill_and_queue_another(slurm: Slurm, training: MakeTraining
     close(screen)
     assert not run.save_switch.exists()
 
-    agree(screen, "S", "the trainer removes the file|The trainer removes the file", button="Save")
+    agree(screen, "S", "consumes the switch", button="Save")
     screen.until_shown("the trainer consumes it after")  # a toast
     until(run.committed, "the trainer has saved")
     assert not run.save_switch.exists()

@@ -435,8 +435,8 @@ class SaveLog(Dialog[tuple[str, str] | None]):
         self.choices = tuple(choices)
         self.lines = KeyedLines()
         self.path = text_field(path, select_on_focus=False)
-        hint = text("Tab next  Enter saves into a new file  Esc closes", "hint")
-        self.parts = (text("Save", "question"), self.lines, text("into", "label"), self.path, hint)
+        hint = text("Tab: next field  Enter saves into a new file  Esc closes", "hint")
+        self.parts = (text("Save the log", "question"), self.lines, text("into", "label"), self.path, hint)
 
     def on_mount(self) -> None:
         self.lines.styles.height = len(self.choices)
@@ -475,7 +475,7 @@ class Mute(Dialog[tuple[Choice, Seconds, str] | None]):
             text("why", "label"),
             self.why,
             self.error,
-            text("Alerts stay visible.  Tab next  Enter mutes  Esc closes", "hint"),
+            text("Alerts stay visible.  Tab: next  Enter mutes  Esc closes", "hint"),
         )
 
     def on_mount(self) -> None:

@@ -30,7 +30,7 @@ LOW = 16
 ROWS = {36: (4, 2, 3), 20: (3, 2, 2), LOW: (2, 1, 1), 0: (1, 1, 1)}
 """By the height of the screen, the most rows of the selected line, its fields and the template."""
 NO_FIELD = "-"
-HINT = "← → number  s step  l loss  t step time  Enter other fields  x no field  y copies the block  Esc closes"
+HINT = "← → number  s step  l loss  t step time  Enter other fields  x no field  y copies the config block  Esc closes"
 STEP_FIRST = "no step: go to its number with ← → and press s"
 SPANS_LINES = "several lines make one step here, and a template reads one line: no format is needed"
 FIELDS = {

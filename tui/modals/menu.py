@@ -13,7 +13,7 @@ from trainmon.model import State
 from tui.keys import bindings
 from tui.modals.dialog import Dialog, text
 from tui.style import SENTENCE, Row, Span, pad
-from tui.views.actions import Command, Subject, find_commands
+from tui.views.actions import Command, Subject, find_commands, subjects_text
 from tui.widgets import Heading, KeyedLines
 
 # ---- the action menu of a row ----------------------------------------------------------------------------------------
@@ -41,8 +41,8 @@ class Menu(Dialog[str | None]):
                       if has_run or name != "look"]  # fmt: skip
         self.lines = KeyedLines()
         self.refusal = text("", "body")
-        names = clean(subjects[0][1] if len(subjects) == 1 else f"{len(subjects)} marked rows", 200)
-        hint = text("Enter shows the plan and changes nothing  Esc closes", "hint")
+        names = clean(subjects_text([name for _, name in subjects], state), 200)
+        hint = text("Enter on an action shows its plan and changes nothing  Esc closes", "hint")
         self.parts = (text(f"Actions on {names}", "question"), self.lines, self.refusal, hint)
 
     def on_mount(self) -> None:
@@ -96,7 +96,7 @@ def rows(found: Sequence[Offer], width: int) -> list[Row]:
 
 
 def entry_row(entry: Offer, column: int, width: int) -> Row:
-    key, title = f" {VERB[entry.verb].key:<3}", pad(entry.title, column)
+    key, title = f" {VERB[entry.verb].key:<6}", pad(entry.title, column)
     if entry.refusal is None:
         return Row(entry.verb, (Span(key, "accent bold"), Span(title)))
     why = shorten(f"  refused: {why_not(entry)}", width - cell_width(key) - cell_width(title))

@@ -69,6 +69,7 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         self.hung = hung
         self.has_count = "count" in VERB[request.verb].options
         self.body = TextView()
+        self.body.can_focus = False
         for move in ("move", "page", "first", "last"):
             # The movement keys scroll the body, whichever button or field has the focus.
             setattr(self, f"action_{move}", getattr(self.body, f"action_{move}"))
@@ -274,7 +275,7 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
             hint = "Enter or Esc closes"
         else:
             more = f"{counted(below, 'more line')} below (j)  " if below > 0 else ""
-            hint = f"{more}Tab or →: action button  Esc closes"
+            hint = f"{more}Tab{' or →:' if self.may_act else ': fields, then'} action button  Esc closes"
         self.hint.update(hint)
 
     # ---- moving ----

@@ -222,7 +222,7 @@ class PaneScreen(StateScreen):
 
     def action_find_lines(self) -> None:
         if isinstance(self.pane, LogPane):
-            self._find("show only lines with", self.pane.view.only, self.pane.set_only)
+            self._find("show only lines with this text", self.pane.view.only, self.pane.set_only)
 
     def action_save_log(self) -> None:
         if isinstance(self.pane, LogPane):

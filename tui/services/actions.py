@@ -65,7 +65,11 @@ class ActionService(DashboardService):
     def open(self, request: ActionRequest, acted: Callable[[], None] = lambda: None) -> None:
         """Show the plan of a request, and do what the person decides."""
         state = self.state
-        about, host, hung = subjects_text(request, state), hosts_text(request, state), is_hung(request, state)
+        about, host, hung = (
+            subjects_text(request.subjects, state, request.verb),
+            hosts_text(request, state),
+            is_hung(request, state),
+        )
         screen = PlanScreen(request, self._backend, self._clock, about=about, host=host, hung=hung)
 
         def decided(answer: Plan | ActionRequest | None) -> None:
@@ -146,7 +150,7 @@ class ActionService(DashboardService):
 
 QUIT_CHOICES = (
     ("stay", "Stay and wait for the result"),
-    ("quit", "Quit now: the action may or may not complete; the ledger keeps its record"),
+    ("quit", "Quit now: the action may still complete; it is recorded"),
 )
 
 

@@ -85,11 +85,11 @@ def nodes_of(subjects: Iterable[Subject], alerts: Iterable[str], state: State) -
     return tuple(dict.fromkeys(found))
 
 
-def subjects_text(request: ActionRequest, state: State) -> str:
-    """`video-2b`, `job 88_3`, `3 marked rows`."""
-    if len(request.subjects) != 1:
-        return f"{len(request.subjects)} {'nodes' if VERB[request.verb].target == 'node' else 'marked rows'}"
-    subject = request.subjects[0]
+def subjects_text(subjects: Sequence[str], state: State, verb: Verb | None = None) -> str:
+    """`video-2b`, `job 88_3`, `3 marked rows`, and for a verb that acts on nodes `3 nodes`."""
+    if len(subjects) != 1:
+        return f"{len(subjects)} {'nodes' if verb and VERB[verb].target == 'node' else 'marked rows'}"
+    subject = subjects[0]
     job = state.jobs.get(subject)
     return f"job {job.id}" if job is not None and subject not in state.runs else subject
 

@@ -85,7 +85,7 @@ async def test_enter_and_capitals_open_plans_and_what_is_refused_only_explains()
         app.actions.menu((RUN,))
         text = await settled(pilot)
         assert "Actions on llm-70b" in text
-        assert "› S  Save a checkpoint now" in text
+        assert "› S     Save a checkpoint now" in text
         assert "refused: no switch is armed" in text
 
         await pilot.press("U", "G", *"kkkk", "enter")

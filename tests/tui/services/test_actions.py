@@ -83,7 +83,7 @@ def test_the_dialog_names_the_job_and_the_host_that_is_queried() -> None:
     one = action_request("cancel", [("job", "prod/418190")], state, NOW)
     assert not isinstance(one, str)
 
-    assert (subjects_text(one, state), hosts_text(one, state)) == ("job 418190", "login1")
+    assert (subjects_text(one.subjects, state, one.verb), hosts_text(one, state)) == ("job 418190", "login1")
 
 
 # ---- the plan stays on what was captured ----

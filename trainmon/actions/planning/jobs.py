@@ -20,7 +20,7 @@ from trainmon.actions.verbs import ask
 from trainmon.analysis.attempts import rank_processes, why_no_ranks
 from trainmon.analysis.checkpoints import steps_at_risk
 from trainmon.analysis.runs import jobs_of, saves_on
-from trainmon.lib import Sentence, clean, counted, duration, group_by, listed, ranges, spans_text
+from trainmon.lib import Sentence, clean, counted, duration, group_by, joined, listed, ranges, spans_text
 from trainmon.model import Action, Execute, Expected, Job, JobChain, RankWay, ReadStacks, Refusal, RowPlan, RunSpec
 from trainmon.slurm import commands
 from trainmon.slurm.batch_script import receiver
@@ -85,12 +85,11 @@ def cancel(context: PlanContext) -> RowPlan:
 def ends_now(context: PlanContext) -> tuple[Sentence, ...]:
     """What the end of a running job costs."""
     if context.run is None or not saves_on(context.run, "TERM", context.now):
-        unsaved = ask(
-            "Slurm ends it now: SIGTERM, then SIGKILL after KillWait (30s by default). No checkpoint is saved first; "
-            "to save one, use {}.",
-            "save",
+        unsaved = (
+            "Slurm ends it now: SIGTERM, then SIGKILL after KillWait (30s by default). No checkpoint is saved first"
         )
-        return unsaved, lost_steps(context)
+        way = ask("; to save one, use {}.", "save") if context.switch_path("save") else "."
+        return joined(unsaved, way), lost_steps(context)
     usual = context.usual_save_time()
     return (
         f"Slurm ends it now: SIGTERM, on which its trainer saves{usual}, then SIGKILL after KillWait (30s by default).",

@@ -319,7 +319,13 @@ def _checks(context: PlanContext) -> Iterator[NodeCheck]:
     key, found = f"{context.subject} start", context.checkpoints
     checks, said = context.readback.checks.get(context.subject, ()), context.readback.starts.get(key)
     yield from checks
-    unnamed = "Slurm names none" if said is not None and not read_start(said) else "" if checks else "no node is known"
+    unnamed = (
+        "Slurm does not name them yet"
+        if said is not None and not read_start(said)
+        else ""
+        if checks
+        else "no node is known"
+    )
     if unnamed := context.readback.errors.get(key, unnamed):
         yield NodeCheck("", f"the next nodes{context.of_run}", "not checked", unnamed)
     if found is not None and (why := found.trouble or found.error):

@@ -38,10 +38,10 @@ def save(context: PlanContext) -> RowPlan:
         f"Save a checkpoint of {context.name} now",
         job=context.running_job,
         consequences=(
-            "The next trainer that starts removes the file and saves what it has just loaded."
+            "The next trainer that starts consumes the switch (removes the file) and saves what it has just loaded."
             if _has_no_reader(context)
-            else f"The trainer removes the file{_next(context)} and saves{context.usual_save_time()};"
-            " training goes on.",
+            else f"The trainer consumes the switch (removes the file){_next(context)}"
+            f" and saves{context.usual_save_time()}; training goes on.",
             "trainmon-tui then reports when the file appears, is consumed, and a new checkpoint is committed.",
         ),
         warnings=(
@@ -74,7 +74,7 @@ def kill(context: PlanContext) -> RowPlan:
         f"Create the kill switch of {context.name}",
         job=context.running_job,
         consequences=(
-            "Nothing is saved and nothing ends now: the next trainer that starts reads the file first, and exits."
+            "Nothing is saved and nothing ends now: the next trainer that starts reads the switch first, and exits."
             if _has_no_reader(context)
             else f"The trainer saves{context.usual_save_time()} and exits{_next(context)}.",
             ask(
@@ -173,7 +173,7 @@ def _path(context: PlanContext, kind: SwitchKind) -> tuple[str, Run]:
     if context.run is None:
         raise context.refused("it belongs to no run; only runs have switches", "name the run in the config")
     if path is None:
-        hint = f"set {kind}_switch in the [[run]] of {context.name}, as its trainer has it"
+        hint = f"set {kind}_switch in the [[run]] of {context.name} to the file that its trainer looks for"
         raise context.refused(f"no {kind} switch is configured for {context.name}", hint)
     if context.host is None:
         raise context.refused(f"no known host sees {clean(path)}")

@@ -124,7 +124,11 @@ def test_the_nodes_of_the_last_attempt_and_those_that_slurm_names_are_checked() 
 def test_an_answer_of_slurm_without_nodes_is_no_pass() -> None:
     seen = readback(RUNNING, checks={"llm": checks("n1")}, starts={"llm start": "sbatch: Job 9 is accepted\n"})
     (unnamed,) = (one for one in planned("requeue", seen=seen).checks if not one.node)
-    assert (unnamed.check, unnamed.outcome, unnamed.why) == ("the next nodes of llm", "not checked", "Slurm names none")
+    assert (unnamed.check, unnamed.outcome, unnamed.why) == (
+        "the next nodes of llm",
+        "not checked",
+        "Slurm does not name them yet",
+    )
 
 
 def test_nodes_that_the_next_attempt_avoids_are_not_checked() -> None:

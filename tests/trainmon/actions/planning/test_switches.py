@@ -43,8 +43,8 @@ def test_a_save_shows_everything_before_it_is_done() -> None:
         ("file", SAVE),
     )
     assert action.consequences == (
-        "The trainer removes the file at its next iteration (about 4s) and saves (usually about 90s); "
-        "training goes on.",
+        "The trainer consumes the switch (removes the file) at its next iteration (about 4s) and saves "
+        "(usually about 90s); training goes on.",
         "trainmon-tui then reports when the file appears, is consumed, and a new checkpoint is committed.",
     )
     assert (action.warnings, action.host, action.step, action.checkpoint) == ((), "login", 12_880, 12_000)
@@ -136,7 +136,7 @@ def test_a_run_without_a_switch_is_reported_how_to_have_one() -> None:
     bare = replace(RUN, spec=replace(SPEC, save_switch=None), save=None)
     one = refused(planned("save", of=state(run=bare)))
     assert one.why == "no save switch is configured for llm"
-    assert one.hint == "set save_switch in the [[run]] of llm, as its trainer has it"
+    assert one.hint == "set save_switch in the [[run]] of llm to the file that its trainer looks for"
 
 
 def test_a_directory_that_cannot_be_seen_is_refused_with_a_message() -> None:
