@@ -193,7 +193,7 @@ async def main():
         assert app.main.runs.sort == "-name"
         await pilot.press("x")
         await at_rest(pilot)
-        assert " s  Save" in text_of(app).replace("›", " "), text_of(app)
+        assert " s     Save" in text_of(app).replace("›", " "), text_of(app)
         await pilot.press("escape", "f2")
         await at_rest(pilot)
         assert "  Ctrl+T S    sort the rows" in text_of(app), text_of(app)
