@@ -338,6 +338,7 @@ class Pick(Dialog[str | None]):
         self.choices = tuple(choices)
         self.now = now
         self.lines = KeyedLines()
+        self.lines.cursor_key = now
         self.parts = (text(question, "question"), self.lines, text("Enter chooses  Esc closes", "hint"))
 
     def on_mount(self) -> None:
@@ -349,8 +350,7 @@ class Pick(Dialog[str | None]):
             ]
         )
         self.lines.focus()
-        if self.now is not None:
-            self.call_after_refresh(self.lines.move_to, self.now)  # once there is a height to scroll in
+        self.call_after_refresh(self.lines.show_cursor)  # once there is a height to scroll in
 
     def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:
         self.dismiss(event.key)

@@ -61,8 +61,7 @@ class LogLines(KeyedLines):
 
     def on_resize(self) -> None:
         """Keep the selected line in sight."""
-        if self.cursor_key is not None:
-            self.call_after_refresh(self.move_to, self.cursor_key)
+        self.call_after_refresh(self.show_cursor)
 
 
 class LogFormat(Dialog[None]):
@@ -105,7 +104,7 @@ class LogFormat(Dialog[None]):
         self.hint.display = self.app.size.height >= LOW
         self.details.styles.height = sum(self.rows) + 2
         self._draw()
-        self.call_after_refresh(self.lines.move_to, str(self.number))  # once there is a height to scroll in
+        self.call_after_refresh(self.lines.show_cursor)  # once there is a height to scroll in
 
     # ---- the state ----
 

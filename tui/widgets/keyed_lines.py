@@ -120,7 +120,7 @@ class KeyedLines(ScrollView, Rows, can_focus=True, inherit_bindings=False):
                 self._repaint_line(previous_position)
                 self._repaint_line(self._cursor_position())
                 if self.has_focus:
-                    self._show_cursor()
+                    self.show_cursor()
             if self.cursor_key != previous_key:
                 self.post_message(self.Moved(self.cursor_key))
 
@@ -177,7 +177,7 @@ class KeyedLines(ScrollView, Rows, can_focus=True, inherit_bindings=False):
             self._repaint_line(before)
             self._repaint_line(self._cursor_position())
             self.post_message(self.Moved(key))
-        self._show_cursor()
+        self.show_cursor()
         return True
 
     @property
@@ -201,7 +201,7 @@ class KeyedLines(ScrollView, Rows, can_focus=True, inherit_bindings=False):
             back = reversed(range(position)) if lines > 0 else range(position, len(self.rows))
             any(self.move_to(self.rows[at].key) for at in (*onward, *back))
 
-    def _show_cursor(self) -> None:
+    def show_cursor(self) -> None:
         """Scroll to the cursor and the headings next to it: the cursor itself cannot go to a heading."""
         position, height = self._cursor_position(), self.scrollable_content_region.height
         if position is None or height <= 0:
@@ -269,7 +269,7 @@ class KeyedLines(ScrollView, Rows, can_focus=True, inherit_bindings=False):
 
     def on_focus(self) -> None:
         self._repaint_line(self._cursor_position())
-        self._show_cursor()
+        self.show_cursor()
 
     def on_blur(self) -> None:
         self._repaint_line(self._cursor_position())

@@ -52,6 +52,17 @@ async def test_the_newest_line_and_its_result_are_in_sight_at_every_size(size: t
         assert rows_of(text, "reads") == "20 of 20 lines, steps 10–29"
 
 
+async def test_a_key_that_comes_while_it_is_laid_out_again_is_not_taken_back() -> None:
+    app = ActionApp(FakeBackend())
+    async with running(app, size=(80, 24)) as pilot:
+        dialog = LogFormat("llm", report(KNOWN))
+        app.push_screen(dialog)
+        await settled(pilot)
+        dialog.fit()  # as on the first frame, and when the terminal gets another size
+        dialog.lines.action_move(-1)  # a key before the next frame
+        assert "›         28  iter 28" in await settled(pilot)
+
+
 @pytest.mark.parametrize("size", [(20, 6), (12, 4), (5, 3)])
 async def test_a_terminal_without_room_for_it_ends_nothing(size: tuple[int, int]) -> None:
     app = ActionApp(FakeBackend())
