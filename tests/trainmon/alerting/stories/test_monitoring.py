@@ -407,13 +407,13 @@ def test_a_program_that_is_started_again_and_again_says_so_once_and_for_how_long
 def test_the_weekly_test_that_somebody_acknowledges_is_over_in_silence() -> None:
     spec = HeartbeatSpec(every=None, start=False)
     with Story(UnansweredTest(), phone(), mail(), heartbeat=spec) as story:
-        story.at(7 * DAY + 60, tick=29)
+        story.at(7 * DAY, tick=290).at(7 * DAY + 60)
         notice = story.expect("test", "self", on=["phone", "mail"])
         alert = notice.alerts[0]
         story.order("ack", alert.id, token=alert.token, via="phone", by="phone").at(7 * DAY + 200)
         story.expect("acknowledged", "self")
         assert story.alert("test").ended == "acknowledged"
-        story.at(13 * DAY, tick=29)
+        story.at(13 * DAY, tick=290)
 
 
 def test_a_test_that_nobody_answers_within_a_day_is_reported() -> None:
@@ -457,7 +457,7 @@ def test_a_test_that_is_requested_again_is_not_answered() -> None:
     spec = HeartbeatSpec(every=None, test_every=7 * DAY, start=False)
     with Story(UnansweredTest(), heartbeat=spec) as story:
         story.at(10).order("test").at(12).expect("test")
-        story.at(DAY + 60, tick=29).expect("fire", "self")
-        story.at(7 * DAY + 600, tick=29).expect("test")
+        story.at(DAY, tick=290).at(DAY + 60).expect("fire", "self")
+        story.at(7 * DAY, tick=290).at(7 * DAY + 600, tick=29).expect("test")
         assert story.alert("test-unanswered").data_why == "the newer test is not acknowledged yet either"
         story.order("ack", story.alert("test").id).at(story.elapsed + 120).expect("resolve", "self")

@@ -122,14 +122,14 @@ def test_a_run_that_trains_says_nothing_for_an_hour() -> None:
 
 def test_a_hang_is_one_critical_message_though_a_watchdog_writes_and_slurm_says_running() -> None:
     with Training() as story:
-        story.live(600)
+        story.live(600, QUIET)
         story.trains, story.pulses, story.use, story.power = False, True, 100, 140.0
         story.live(600 + 890)
         assert story.new() == []
         notice = story.live(600 + 1_200).expect("fire", "run:llm")
         assert (notice.severity, notice.alerts[0].rule) == ("critical", "run-hung")
         assert "are 100% busy" in notice.alerts[0].summary
-        story.live(3_000)
+        story.live(3_000, QUIET)
         story.trains, story.use, story.power = True, 98, 650.0
         story.live(3_300).expect("resolve", "run:llm")
 
@@ -141,7 +141,7 @@ def test_a_rank_that_is_named_after_the_first_message_of_a_hang_is_one_follow_up
 
     with Training() as story:
         late = {"source": "nccl-ras", "summary": "rank 3 (gpu-001 GPU 3) has been at 639", "ranks": (3,)}
-        story.live(600)
+        story.live(600, QUIET)
         story.trains, story.use, story.power = False, 100, 140.0
         story.live(600 + 1_200).expect("fire", "run:llm")
         story.hear(look()).live(1_820).expect_nothing_else()
@@ -152,26 +152,26 @@ def test_a_rank_that_is_named_after_the_first_message_of_a_hang_is_one_follow_up
         assert message.body.startswith("llm hangs: rank 3 (gpu-001 GPU 3) has been at 639 (by NCCL); ")
         assert "→ look at its process; " in message.body
         story.hear(look(**late | {"ranks": (4,), "summary": "rank 4 has been at 640"})).live(1_900)
-        story.restart(30.0).hear(look(**late)).live(2_400).expect_nothing_else()
+        story.restart(30.0).hear(look(**late)).live(2_400, QUIET).expect_nothing_else()
         story.trains, story.use, story.power = True, 98, 650.0
         story.live(2_700).expect("resolve", "run:llm")
 
 
 def test_a_first_message_that_names_the_rank_needs_no_follow_up() -> None:
     with Training() as story:
-        story.live(600)
+        story.live(600, QUIET)
         story.trains, story.use, story.power = False, 100, 140.0
         story.live(600 + 910)
         late = RankLook(source="proc", at=story.clock.wall, summary="rank 3 is stopped", ranks=(3,))
         story.hear(RunLooked("llm", late, None)).live(600 + 1_200)
         assert "rank 3 is stopped (by /proc)" in story.expect("fire", "run:llm").alerts[0].summary
-        story.restart(30.0).hear(RunLooked("llm", replace(late, at=story.clock.wall), None)).live(2_400)
+        story.restart(30.0).hear(RunLooked("llm", replace(late, at=story.clock.wall), None)).live(2_400, QUIET)
 
 
 def test_a_log_of_which_no_line_is_known_is_one_information_until_it_falls_silent() -> None:
     with Training(phone("info")) as story:
         story.line = PROSE
-        notice = story.live(1_000).expect("event", "run:llm")
+        notice = story.live(1_000, QUIET).expect("event", "run:llm")
         assert (notice.severity, notice.alerts[0].rule) == ("info", "log-unread")
         story.live(9_000, QUIET)
         assert story.new() == []
@@ -190,7 +190,7 @@ def test_a_log_of_which_no_line_is_known_is_one_information_until_it_falls_silen
 def test_a_job_that_is_requeued_again_and_again_is_code_red_once_until_it_steps() -> None:
     """It is never dead for long, and leaves no ended jobs behind."""
     with Training() as story:
-        story.live(1_200)
+        story.live(1_200, QUIET)
         for times in range(1, 8):
             assert story.job is not None
             away = {"state": "PENDING", "reason": "BeginTime", "nodes": (), "started_at": None, "restarts": times}
@@ -210,7 +210,7 @@ def test_a_job_that_is_requeued_again_and_again_is_code_red_once_until_it_steps(
 
 def test_a_run_that_dies_again_and_again_is_code_red_each_time_and_at_the_last_at_once() -> None:
     with Training(phone("critical")) as story:
-        story.live(600)
+        story.live(600, QUIET)
         for number in range(89, 94):
             story.end("FAILED", exit_code="1:0").live(story.elapsed + 120)
             story.job = Job(
@@ -236,7 +236,7 @@ def test_a_run_that_dies_again_and_again_is_code_red_each_time_and_at_the_last_a
 )
 def test_a_run_that_hangs_again_and_again_is_code_red_each_time_at_once(name: str, use: int, power: float) -> None:
     with Training(phone("critical")) as story:
-        story.hear(RunsChanged((replace(SPEC, stall_after=60.0),))).live(600)
+        story.hear(RunsChanged((replace(SPEC, stall_after=60.0),))).live(600, QUIET)
         for _ in range(8):
             story.trains, story.use, story.power = False, use, power
             story.live(story.elapsed + 130)
@@ -244,14 +244,14 @@ def test_a_run_that_hangs_again_and_again_is_code_red_each_time_at_once(name: st
             assert (alert.rule, alert.severity) == (name, "critical")
             story.trains, story.use, story.power = True, 98, 650.0
             story.live(story.elapsed + 72)
-        story.live(story.elapsed + 700)
+        story.live(story.elapsed + 700, QUIET)
         assert story.alert(name).phase == "resolved"
         story.expected |= {notice.key for notice in story.new()}
 
 
 def test_what_may_be_an_evaluation_is_a_warning_and_a_hang_that_follows_is_code_red() -> None:
     with Training() as story:
-        story.live(600)
+        story.live(600, QUIET)
         story.trains = False
         notice = story.live(600 + 1_200).expect("fire", "run:llm")
         assert (notice.severity, notice.alerts[0].rule) == ("warning", "run-stalled")
@@ -272,7 +272,7 @@ def follow_ups(story: Training) -> None:
 
 def test_a_job_that_fails_is_code_red_with_the_look_that_shows_it_and_silence_does_not_resolve_it() -> None:
     with Training() as story:
-        story.live(600).end("FAILED", exit_code="1:0").live(608)
+        story.live(600, QUIET).end("FAILED", exit_code="1:0").live(608)
         notice = story.expect("fire", "run:llm")
         assert (notice.severity, notice.alerts[0].rule) == ("critical", "run-dead")
         assert "exited with code 1" in notice.alerts[0].summary
@@ -289,9 +289,9 @@ def test_a_job_that_fails_is_code_red_with_the_look_that_shows_it_and_silence_do
 
 def test_what_a_person_stops_wakes_nobody_not_even_when_they_take_their_switch_back() -> None:
     with Training(phone("warning")) as story:
-        story.live(600)
+        story.live(600, QUIET)
         story.kill = story.clock.wall
-        story.live(660).end("COMPLETED", exit_code="0:0").live(1_500)
+        story.live(660).end("COMPLETED", exit_code="0:0").live(1_500, QUIET)
         assert story.alert("run-stopped").is_firing
         assert "ann" in story.alert("run-stopped").summary
         story.kill = None
@@ -301,7 +301,7 @@ def test_what_a_person_stops_wakes_nobody_not_even_when_they_take_their_switch_b
 
 def test_a_kill_switch_that_its_trainer_never_read_does_not_hide_that_the_run_died() -> None:
     with Training() as story:
-        story.live(600)
+        story.live(600, QUIET)
         story.kill = story.clock.wall
         story.live(600 + 7_200, QUIET)
         assert story.expect("fire", "run:llm").alerts[0].rule == "kill-switch-left"
@@ -314,19 +314,19 @@ def test_a_kill_switch_that_its_trainer_never_read_does_not_hide_that_the_run_di
 
 def test_a_loss_that_rises_and_stays_is_not_reported_to_be_over() -> None:
     with Training() as story:
-        story.live(1_200)
+        story.live(1_200, QUIET)
         story.rise = 5.0
         notice = story.live(1_400).expect("fire", "run:llm")
         assert notice.alerts[0].rule == "loss-spike"
         story.live(5_000, QUIET)
         assert story.alert("loss-spike").phase == "firing"
         story.rise = 0.0
-        story.live(5_800).expect("resolve", "run:llm")
+        story.live(5_800, QUIET).expect("resolve", "run:llm")
 
 
 def test_who_wants_to_know_all_is_reported_once_who_stopped_it() -> None:
     with Training(phone("info")) as story:
-        story.live(600).end("CANCELLED", cancelled_by="ann").live(1_500)
+        story.live(600, QUIET).end("CANCELLED", cancelled_by="ann").live(1_500, QUIET)
         notice = story.expect("fire", "run:llm")
         assert (notice.severity, notice.alerts[0].rule, notice.alerts[0].person) == ("info", "run-stopped", True)
         assert "cancelled by ann" in notice.alerts[0].summary
@@ -334,12 +334,12 @@ def test_who_wants_to_know_all_is_reported_once_who_stopped_it() -> None:
 
 def test_who_cancelled_it_is_waited_for_as_long_as_accounting_takes() -> None:
     with Training(phone("info")) as story:
-        story.live(600).end("CANCELLED").live(640)
+        story.live(600, QUIET).end("CANCELLED").live(640)
         assert story.new() == []
         story.end("CANCELLED", cancelled_by="ann").live(660)
         assert "cancelled by ann" in story.expect("fire", "run:llm").alerts[0].summary
     with Training(phone("info")) as story:
-        story.live(600).end("CANCELLED").live(700)
+        story.live(600, QUIET).end("CANCELLED").live(700)
         assert "somebody cancelled it" in story.expect("fire", "run:llm").alerts[0].summary
 
 
@@ -393,14 +393,14 @@ def test_no_alert_asks_for_another_job_while_a_trainer_that_outlived_its_job_wri
 
 def test_a_restart_of_ours_forgets_neither_who_stopped_a_run_nor_that_one_is_dead() -> None:
     with Training() as story:
-        story.live(600)
+        story.live(600, QUIET)
         story.kill = story.clock.wall
-        story.live(660).end("COMPLETED", exit_code="0:0").live(1_000)
+        story.live(660).end("COMPLETED", exit_code="0:0").live(1_000, QUIET)
         story.kill = None
         story.live(1_100).restart(60).hear(RunsChanged((SPEC,))).live(4_000, QUIET)
         assert story.alert("run-stopped").is_firing
     with Training() as story:
-        story.live(600).end("FAILED", exit_code="1:0").live(700).expect("fire", "run:llm")
+        story.live(600, QUIET).end("FAILED", exit_code="1:0").live(700).expect("fire", "run:llm")
         story.restart(60).hear(RunsChanged((SPEC,))).live(4_000, QUIET)
         assert story.alert("run-dead").is_firing, "and it is told once"
         follow_ups(story)
