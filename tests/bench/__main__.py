@@ -23,8 +23,8 @@ DOCUMENT = ROOT / "tests/bench/results.md"
 BENCHMARKS = (
     "startup", "first_look", "snapshot", "dashboard", "prometheus", "grid", "charts", "log", "laptop", "ssh", "probe",
     "tails", "checkpoints", "steps", "log_lines", "wandb", "wandb_child", "wandb_file", "first_curve",
-    "metric_files", "daemon", "takeover", "rules", "calm", "sawtooth", "flapping", "chaos", "causes", "run", "hooks",
-    "rank_looks", "black_box", "nodes",
+    "metric_files", "daemon", "takeover", "rules", "hangs", "calm", "sawtooth", "flapping", "chaos", "causes", "run",
+    "hooks", "rank_looks", "black_box", "nodes",
 )  # fmt: skip
 """In the order of the document. `real_gpu` is not among them: it needs a GPU."""
 

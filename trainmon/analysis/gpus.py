@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from trainmon.analysis.nodes import has_read_gpus
 from trainmon.lib import Instant, Seconds, by_key, counted, group_by, listed
-from trainmon.model import Gpu, Job, Node, Run, Source, State, says
+from trainmon.model import Gpu, GpuAverage, Job, Node, Run, Source, State, says
 
 BUSY_PCT = 90.0
 IDLE_PCT = 10.0
@@ -18,6 +18,10 @@ LOW_POWER = 0.5
 
 EMPTY_MIB = 1_500
 """The driver's own part of an idle GPU's memory is below this; a training's is not."""
+
+WAITING_POWER = 1 / 3
+"""On average, each GPU that does nothing but wait in a collective draws less than this share of its power limit: 15 to
+30%. One that generates text, for example, is as busy, and draws more."""
 
 DISPLAY_MIB = 100
 """A display server without a desktop holds less memory of a GPU (MiB); the context of CUDA takes more."""
@@ -110,6 +114,33 @@ def gpus_of(run: Run, nodes: Mapping[str, Node], sources: Mapping[str, Source], 
     """The GPUs of a run with current numbers."""
     names = [name for name in run.spec.nodes if is_read(name, nodes, sources, now)]
     return GpuActivity(tuple(gpu for name in names for gpu in nodes[name].gpus), len(names), len(run.spec.nodes))
+
+
+def averages_of(
+    run: Run, nodes: Mapping[str, Node], sources: Mapping[str, Source], now: Instant
+) -> list[tuple[float, GpuAverage]]:
+    """The power limit (W) and the averages of each GPU of a run. Empty where one of them is not known: then nothing
+    follows for all of them."""
+    if not all(is_read(name, nodes, sources, now) for name in run.spec.nodes):
+        return []
+    paces = {(name, pace.index): pace for name in run.spec.nodes for pace in nodes[name].paces}
+    gpus = [(gpu, paces.get((name, gpu.index))) for name in run.spec.nodes for gpu in nodes[name].gpus]
+    known = [(gpu.power_limit_w, pace) for gpu, pace in gpus if gpu.power_limit_w and pace is not None and not gpu.mig]
+    return known if len(known) == len(gpus) else []
+
+
+def all_wait(averages: Sequence[tuple[float, GpuAverage]], since: Instant, share: float = WAITING_POWER) -> bool:
+    """Whether each of several GPUs has been busy since then, at less than this share of its power limit. Where ranks
+    wait for one that saves, evaluates or reads, the GPU of that one is idle, or works."""
+    return len(averages) > 1 and all(
+        pace.since <= since and (pace.utilization_pct or 0.0) >= BUSY_PCT and (pace.power_w or 0.0) < share * limit_w
+        for limit_w, pace in averages
+    )
+
+
+def did_work(averages: Sequence[tuple[float, GpuAverage]]) -> bool:
+    """Whether the GPUs have drawn the power of work."""
+    return bool(averages) and median((pace.power_w or 0.0) / limit_w for limit_w, pace in averages) >= LOW_POWER
 
 
 # ---- who holds GPUs --------------------------------------------------------------------------------------------------

@@ -189,7 +189,7 @@ TEXT = """\
 # status = "/shared/my-run/status"              # where `trainmon_hooks` reports; default: beside the switches
 # script = "/shared/my-run/train.slurm"         # `trainmon-tui queue` submits it with sbatch
 # target_step = 100_000                         # default: the target in its log
-# stall_after = "15m"                           # the run is stalled after this long without a step
+# stall_after = "15m"                           # stalled after this long without a step; default: 15m, hung sooner
 # nodes = {nodes_of_run:<38}# where it trains, if it has no Slurm job
 # wandb = {project:<38}# its W&B project
 # group = "my-run"                              # its W&B group; or run = "ab12cd34", display = "my-", tags = ["main"]

@@ -21,7 +21,7 @@ from trainmon.config.decode import decode, watched_nodes
 from trainmon.config.schema import ClusterSettings, DiskSettings, ImplicitCluster, RunSettings, Settings, policy_of
 from trainmon.config.types import InvalidValue, did_you_mean, expand_hosts, quoted
 from trainmon.lib import ConfigError
-from trainmon.model import ME, RunSpec, WandbSpec
+from trainmon.model import ME, STALL_AFTER, RunSpec, WandbSpec
 
 FILE_NAME = "trainmon.toml"
 MAX_BYTES = 1_048_576
@@ -118,7 +118,8 @@ def run_specs(settings: Settings) -> tuple[RunSpec, ...]:
             save_switch=run.save_switch,
             status=run.status or next((f"{one}.status" for one in (run.kill_switch, run.save_switch) if one), None),
             target_step=run.target_step,
-            stall_after=run.stall_after,
+            stall_after=STALL_AFTER if run.stall_after is None else run.stall_after,
+            may_hang_early=run.stall_after is None,
             nodes=run.nodes,
             wandb=WandbSpec(
                 project=run.wandb,

@@ -540,8 +540,9 @@ class RunSettings(Table, frozen=True, kw_only=True):
     `TRAINMON_KILL` of its processes on the GPUs names."""
     script: RemotePath | None = None
     """Its batch script, which `queue` submits with sbatch."""
-    stall_after: Duration = 900.0
-    """A run is stalled after this time without a step, or after ten times its usual step interval if that is longer."""
+    stall_after: Duration | None = None
+    """A run is stalled after this time without a step, or after ten times its usual step interval if that is longer.
+    Without it: after 15 minutes, or [hung sooner](../explanation/run-status.md#how-soon-a-hang-is-known)."""
     target_step: Count | None = None
     """The step at which the run is complete. Without it: the target in the log, if the log shows one."""
     auto_requeue: RequeueMode | None = None

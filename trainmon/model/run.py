@@ -385,6 +385,9 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
         return f"a person must remove the directory {self.path}" if self.is_directory else means
 
 
+STALL_AFTER: Seconds = 900.0
+
+
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A run of the config, or one found by a job of ours. Its nodes and log may come from its job."""
 
@@ -413,7 +416,9 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     status: str | None = None
     """The status file of its trainer, if it has trainmon_hooks."""
     target_step: int | None = None
-    stall_after: Seconds = 900.0
+    stall_after: Seconds = STALL_AFTER
+    may_hang_early: bool = True
+    """Whether it may count as hung before `stall_after`: the config sets none."""
     nodes: tuple[str, ...] = ()
     wandb: WandbSpec | None = None
     wandb_dir: str | None = None
@@ -505,6 +510,12 @@ class RunMemory(msgspec.Struct, frozen=True, kw_only=True):
     at: Instant | None = None
     cadence_s: Seconds | None = None
     """Its usual interval before that step: a step after a long silence widens it."""
+    gpus_worked: bool = False
+    """Whether its GPUs drew the power of work at that step."""
+    waited_s: Seconds = 0.0
+    """The longest time between two steps in which all its GPUs waited."""
+    hung_after: Seconds | None = None
+    """How long it made no step when it was found that all its GPUs wait; null if that is not so since that step."""
     wandb: str | None = None
     """The id of the W&B run that counted that step; null if the log did."""
     losses: tuple[float, ...] = ()

@@ -113,6 +113,9 @@ def test_a_run_keeps_what_the_engine_needs_of_it(tmp_path: Path) -> None:
     (spec,) = config.run_specs(load(tmp_path, DESIGNED))
     assert (spec.name, spec.cluster, spec.log) == ("video-2b", "prod", "/fsx/video/logs/*.out")
     assert (spec.kill_switch, spec.target_step, spec.stall_after) == ("/fsx/video/kill-switch", 100_000, 900)
+    assert not spec.may_hang_early, "its stall_after is set"
+    (plain,) = config.run_specs(load(tmp_path, '[[run]]\nname = "a"\n'))
+    assert (plain.stall_after, plain.may_hang_early) == (900, True)
 
 
 def test_a_run_has_the_retries_of_the_config_and_may_be_requeued_by_a_setting_of_its_own(tmp_path: Path) -> None:

@@ -239,6 +239,12 @@ UNUSUAL: Seconds = 120.0
 """After this long without a step, and many times the usual interval, it is late: the reason of a run that is not yet
 stalled says when it is, and its last step has a colour."""
 
+WAIT_AT_LEAST: Seconds = 120.0
+"""A run hangs when all its GPUs have waited for this long: their averages are over the last minute or two …"""
+
+WAITS = 3.0
+"""… and for this many times its usual interval, and its longest such wait that ended by itself."""
+
 BUSY: frozenset[Verdict] = frozenset({"starting", "saving", "evaluating"})
 """Of a run that makes no steps for a while, as usual."""
 
@@ -392,7 +398,14 @@ def steps_after(run: Run, queue: Queue) -> bool:
 
 def patience(run: Run) -> Seconds:
     """How long the run may make no step before it counts as silent."""
-    return max(run.spec.stall_after, PATIENCE * (run.progress.cadence_s or 0.0))
+    latest = max(run.spec.stall_after, PATIENCE * (run.progress.cadence_s or 0.0))
+    return min(latest, run.memory.hung_after or latest) if run.spec.may_hang_early else latest
+
+
+def patience_while_all_wait(run: Run) -> Seconds:
+    """How long that is where all its GPUs wait."""
+    longest = max(run.progress.cadence_s or 0.0, run.memory.waited_s)
+    return min(patience(run), max(WAIT_AT_LEAST, WAITS * longest))
 
 
 def is_late(run: Run, now: Instant) -> bool:

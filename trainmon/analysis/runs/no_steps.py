@@ -14,6 +14,7 @@ from trainmon.analysis.gpus import IDLE_PCT, gpus_of, is_empty, is_read
 from trainmon.analysis.runs.context import (
     AFTERGLOW,
     PATIENCE,
+    WAITS,
     Judgement,
     Queue,
     RunContext,
@@ -501,11 +502,20 @@ def stopped_or_silent(run: Run, context: RunContext, job: Job | None, quiet: Sec
 def silent(run: Run, context: RunContext, job: Job | None, quiet: Seconds, now: Instant) -> Judgement:
     """The verdict after a silence that is longer than usual for this run."""
     progress = run.progress
-    usual = f" (usually every {duration(progress.cadence_s)})" if progress.cadence_s else ""
+    usual = f" (usually every {duration(progress.cadence_s)}{why_early(run)})" if progress.cadence_s else ""
     gpus, is_process = gpus_of(run, context.nodes, context.sources, now), run.spec.process is not None
     if has_reached_target(run) and job is None and not is_process and (gpus.are_all_empty or gpus.mean_pct is None):
         return at_its_target(run, f"no step for {duration(quiet)}{usual}{missing_job(run, context, now)}")
     return weighed(run, context, job, f"no step for {duration(quiet)}{usual}, the last was {where(progress)}", now)
+
+
+def why_early(run: Run) -> str:
+    """Its limit, and where that comes from, where it counts as silent before `stall_after`."""
+    limit, longest = run.memory.hung_after, WAITS * run.memory.waited_s
+    if limit is None:
+        return ""
+    why = "three times its longest such wait" if limit == longest else "all its GPUs waited"
+    return f"; limit {duration(limit)}: {why}"
 
 
 def weighed(run: Run, context: RunContext, job: Job | None, what: str, now: Instant) -> Judgement:

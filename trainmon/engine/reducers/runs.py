@@ -8,12 +8,14 @@ import re
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts.steps import began_at, start_of
+from trainmon.analysis.gpus import LOW_POWER, all_wait, averages_of, did_work
 from trainmon.analysis.runs import (
     PATIENCE,
     RunContext,
     last_attempts,
     loss,
     loss_scale,
+    patience_while_all_wait,
     position,
     stopped_by,
     throughput,
@@ -72,9 +74,10 @@ LINE = 300
 
 def follow(batch: EventBatch, now: Instant) -> None:
     """Update the memory of each run."""
-    context = RunContext(jobs=batch.current("jobs"))
+    context = RunContext(*(batch.current(name) for name in ("nodes", "sources", "jobs")))
     for name, run in batch.current("runs").items():
         memory = _losses(_steps(_lines(run.memory, run.log, now), run), run.progress.at or now)
+        memory = _waits(memory, run, batch, context, now)
         memory = _stopped(memory, run, context)
         looks = _current(run, batch.so_far(now)) if run.looks else ()
         if memory is not run.memory or looks != run.looks:
@@ -110,6 +113,31 @@ def _steps(memory: RunMemory, run: Run) -> RunMemory:
     elif is_late or is_other:
         new = replace(new, exiting_at=None, floor_at=None)
     return new
+
+
+def _waits(memory: RunMemory, run: Run, batch: EventBatch, context: RunContext, now: Instant) -> RunMemory:
+    """Whether all GPUs of a run have waited since its last step, for longer than ever: then it hangs. They must have
+    worked at that step, after a while of usual throughput. An alert from before a start of this program counts, too."""
+    before, log, at = run.memory.at, run.log, memory.at
+    if not run.spec.may_hang_early or at is None:
+        return memory
+    if at != before:
+        gpus = averages_of(run, context.nodes, context.sources, now)
+        # They work again by now, which raises the average.
+        is_after_wait = before is not None and memory.gpus_worked and all_wait(gpus, before, LOW_POWER)
+        alerts = (one for one in batch.current("alerts").values() if one.run == run.name and one.rule == "run-hung")
+        return replace(
+            memory,
+            gpus_worked=did_work(gpus),
+            waited_s=max(memory.waited_s, at - (before or at)) if is_after_wait else memory.waited_s,
+            hung_after=next((one.found_at - at for one in alerts if one.is_open and one.found_at > at), None),
+        )
+    is_warm = memory.throughput.usual_rate is not None and at >= (memory.throughput.warm_at or at)
+    limit, quiet = patience_while_all_wait(run), now - max(at, 0.0 if log is None else log.at or 0.0)
+    may_hang = is_warm and memory.gpus_worked and not counts(run.progress) and run.verdict == "healthy"
+    if may_hang and quiet > limit and all_wait(averages_of(run, context.nodes, context.sources, now), at):
+        return replace(memory, hung_after=limit)
+    return memory
 
 
 def _overflown(memory: RunMemory, gained: int) -> RunMemory:

@@ -38,8 +38,10 @@ SPEC = RunSpec(
     name="llm", cluster="prod", job="llm", log="/fsx/llm.out", kill_switch="/fsx/kill", target_step=90_000, nodes=NODES
 )
 STEP = " iteration {:8d}/   90000 | elapsed time per iteration (ms): 4000.0 | lm loss: {:.4E} |"
+SAVING = "saving checkpoint at iteration     400 to /fsx/ckpt in torch format"
 PROSE = "page {:d} of the diary: flour for {:.2f} pounds, and rain again"
 PULSE = "[2026-05-01 03:56:11] PULSE: llm is running for 7:27:33 since 2026-04-30T20:28:38 (88 on 'gpu' partition)"
+STALLS = {"run-hung", "run-stalled", "data-stall"}
 QUIET = 20.0
 """Seconds between two looks in hours in which nothing happens: probes answer every 30 s at the latest."""
 
@@ -58,13 +60,17 @@ class Training(Story):
         self.line = STEP
         self.kill: float | None = None
         self.rise = 0.0
+        self.idle: set[str] = set()
+        """The nodes of which the first GPU is idle."""
+        self.away: set[str] = set()
+        """The nodes that do not answer."""
         self.hear(RunsChanged((SPEC,)))
 
     def live(self, until: float, pace: float = 4.0) -> Self:
         """Let time pass, with samples, lines and the queue every four seconds; in long quiet hours less often."""
         while self.elapsed < until - 1e-6:
             at = self.clock.wall + pace
-            self.hear(*(reading for name in NODES for reading in self._sampled(name, at)))
+            self.hear(*(reading for name in NODES if name not in self.away for reading in self._sampled(name, at)))
             self.hear(NodeReading("gpu-001", "prod", at, self._switch(at)))
             for late in range(int(pace / 4.0) - 1, -1, -1):
                 self._train(at - 4.0 * late)
@@ -99,7 +105,13 @@ class Training(Story):
     def _sampled(self, name: str, at: float) -> list[NodeReading]:
         used = 70_000 if self.use else 4
         gpus = tuple(
-            GpuSample(i, temperature_c=60, memory_used_mib=used, utilization_pct=self.use, power_w=self.power)
+            GpuSample(
+                i,
+                temperature_c=60,
+                memory_used_mib=used,
+                utilization_pct=0 if i == 0 and name in self.idle else self.use,
+                power_w=self.power,
+            )
             for i in range(8)
         )
         owners = (Process(100, user="ana", memory_mib=70_000),) if self.use else ()
@@ -132,6 +144,65 @@ def test_a_hang_is_one_critical_message_though_a_watchdog_writes_and_slurm_says_
         story.live(3_000, QUIET)
         story.trains, story.use, story.power = True, 98, 650.0
         story.live(3_300).expect("resolve", "run:llm")
+
+
+LEARNED = 1_800.0
+"""After so long, the usual throughput of a run is known."""
+
+
+def test_a_hang_of_every_gpu_is_known_in_four_minutes_once_the_run_is_known() -> None:
+    with Training() as story:
+        story.live(LEARNED, QUIET)
+        story.trains, story.use, story.power = False, 100, 140.0
+        notice = story.live(LEARNED + 240).expect("fire", "run:llm")
+        assert (notice.severity, notice.alerts[0].rule) == ("critical", "run-hung")
+        assert "(usually every 4s; limit 2m: all its GPUs waited)" in notice.alerts[0].summary
+        story.restart(30.0).hear(RunsChanged((SPEC,)))
+        at, wrote = story.clock.wall, story.clock.wall - story.elapsed + LEARNED
+        chunk = LogChunk(1, at, "llm", "/fsx/llm.out", None, wrote, (STEP.format(story.steps, 3.0),), seen=1)
+        story.hear(NodeReading("gpu-001", "prod", at, chunk)).live(LEARNED + 500)
+        assert story.state.runs["llm"].verdict == "hung", "the alert remembers it"
+        story.trains, story.use, story.power = True, 98, 650.0
+        story.live(LEARNED + 800).expect("resolve", "run:llm")
+        assert story.state.runs["llm"].memory.hung_after is None
+
+
+def test_a_wait_of_every_gpu_that_ended_by_itself_is_waited_for_three_times_as_long() -> None:
+    with Training() as story:
+        story.live(LEARNED, QUIET)
+        story.trains, story.use, story.power = False, 100, 140.0
+        story.live(LEARNED + 160)
+        story.trains, story.use, story.power = True, 98, 650.0
+        story.live(LEARNED + 900, QUIET)
+        assert story.new() == []
+        story.trains, story.use, story.power = False, 100, 140.0
+        story.live(LEARNED + 900 + 460).expect_nothing_else()
+        (alert,) = story.live(LEARNED + 900 + 660).expect("fire", "run:llm").alerts
+        assert "limit 9m: three times its longest such wait" in alert.summary
+        story._write(SAVING, story.clock.wall)
+        story.live(story.elapsed + 600, QUIET).expect("resolve", "run:llm")
+        assert story.state.runs["llm"].verdict == "saving", "what it announces has its usual limit"
+
+
+@pytest.mark.parametrize("why", ["config", "works", "idle", "low-power", "new", "log", "silent-node", "save"])
+def test_nothing_else_is_a_hang_before_fifteen_minutes(why: str) -> None:
+    with Training() as story:
+        if why == "config":
+            story.hear(RunsChanged((replace(SPEC, may_hang_early=False),)))
+        story.power = 240.0 if why == "low-power" else 650.0  # a small model
+        story.live(600 if why == "new" else LEARNED, QUIET)
+        began = story.elapsed
+        story.trains, story.use, story.power = False, 100, 500.0 if why == "works" else 140.0
+        story.idle = {"gpu-001"} if why == "idle" else set()  # its rank saves, or reads
+        story.away = {"gpu-002"} if why == "silent-node" else set()
+        story.pulses = why == "log"
+        if why == "save":
+            story._write(SAVING, story.clock.wall)
+        story.live(began + 880, QUIET)
+        assert story.state.runs["llm"].verdict in ("healthy", "saving")
+        story.trains, story.use, story.power, story.idle, story.away = True, 98, 650.0, set(), set()
+        story.live(began + 1_000, QUIET)
+        story.expected |= {notice.key for notice in story.new() if notice.alerts[0].rule not in STALLS}
 
 
 def test_a_rank_that_is_named_after_the_first_message_of_a_hang_is_one_follow_up() -> None:

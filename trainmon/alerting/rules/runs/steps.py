@@ -488,7 +488,7 @@ STALL_RULES = frozenset({"run-hung", "run-stalled", "data-stall"})
 
 
 class StallRule(RunRule, frozen=True, kw_only=True):
-    """One kind of stall. The limit without a step is `stall_after` of its [[run]], and ten of its usual intervals."""
+    """One kind of stall. The limit without a step is that of the status of its run."""
 
     verdict: ClassVar[str]
     text: ClassVar[str]
