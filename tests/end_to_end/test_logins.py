@@ -75,7 +75,7 @@ def test_keys_count_from_the_frame_that_shows_the_question(product: Product) -> 
     with vault(product, steps=("password",), password=PASSWORD):
         screen = product.screen("vault", columns=160)
         deadline = time.monotonic() + PATIENCE
-        while b"declines" not in bytes(screen.screen):
+        while b"cancels the login" not in bytes(screen.screen):
             assert time.monotonic() < deadline
             time.sleep(0.001)
         screen.keys(PASSWORD + "\r")
