@@ -203,7 +203,6 @@ class Node:
             boot_time=self.boot_time + self.skew,
             cpu_count=112,
             memory_total_mib=MEMORY_MIB,
-            kernel_log=True,
         )
 
     def samples(self, now: Instant) -> GpuSamples:

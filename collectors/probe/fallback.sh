@@ -115,7 +115,7 @@ hello() {
         driver = first("/sys/module/nvidia/version")
         printf "{\"v\":1,\"t\":%s,\"k\":\"hello\",\"host\":%s,\"probe\":\"%s\",\"driver\":%s,\"boot_time\":%s,", t,
             plain(host), probe, driver == "" ? "null" : plain(driver), number(boot)
-        printf "\"cpu_count\":%d,\"memory_total_mib\":%.0f,\"kernel_log\":false,", cpus, total[2] / 1024
+        printf "\"cpu_count\":%d,\"memory_total_mib\":%.0f,", cpus, total[2] / 1024
         print "\"note\":\"no usable python3: only the main numbers, no logs, switches, checkpoints or W&B files\"}"
     }'
 }

@@ -83,7 +83,7 @@ def main(seconds: float, python: str) -> None:
     """Print the tables."""
     with RunningProbe(dict(os.environ), python=os.path.realpath(python), period=PERIOD, slow=30.0, lease=600) as probe:
         hello = probe.wait(Hello, timeout=60)
-        click.echo(f"probe {hello.probe}, driver {hello.driver}, kernel log {hello.kernel_log}, note {hello.note}")
+        click.echo(f"probe {hello.probe}, driver {hello.driver}, note {hello.note}")
         click.echo(str(probe.wait(HostSample, timeout=60)))
         pause = threading.Event()
         pause.wait(WARM)

@@ -47,8 +47,6 @@ class Hello(Reading, frozen=True, tag="hello", gc=False):
     boot_time: float | None = None
     cpu_count: int | None = None
     memory_total_mib: int | None = None
-    kernel_log: bool = False
-    """Whether the kernel log can be read there; if not, Xids come from NVML events alone."""
     confined: bool = False
     """Whether the probe runs in a container or in a job's cgroup, where it may see only some GPUs, or none."""
     note: str | None = None

@@ -216,7 +216,6 @@ class Gpus:
             probe=probe,
             note=note,
             driver=driver or host.driver_version(self.root),
-            kernel_log=self.log.file is not None,
             confined=self.is_confined,
         )
         before, self.greeted = self.greeted, dict(line, note=note if probe != "nvml" else bool(note))
