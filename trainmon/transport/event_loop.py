@@ -12,7 +12,6 @@ import itertools
 import logging
 import os
 import selectors
-import signal
 import subprocess
 import threading
 import time
@@ -21,6 +20,7 @@ from functools import partial
 from typing import IO
 
 from trainmon.lib import Seconds
+from trainmon.lib.threads import kill_session
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
@@ -138,10 +138,7 @@ class EventLoop:
             self._run_timers()
         for child in self._children:
             if child.returncode is None:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(child.pid, signal.SIGKILL)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    child.wait(GRACE_PERIOD)
+                kill_session(child)
             for pipe in pipes_of(child):
                 pipe.close()
         self._selector.close()
