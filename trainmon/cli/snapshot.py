@@ -43,6 +43,7 @@ from trainmon.runtime.backend import DashboardBackend
 from trainmon.runtime.logs import log_to_file
 from trainmon.runtime.monitor import Monitor
 from trainmon.slurm import reasons
+from tui.charts.values import newest_row, source_of
 from tui.style import age, bytes_used, count, duration, inodes_used, mib, percent, real, remarks, since
 
 # ---- a State as a few plain tables -----------------------------------------------------------------------------------
@@ -174,14 +175,13 @@ def _wandb_file(run: Run, state: State) -> Row:
     """The row of a run whose curves come only from the files of its W&B client: they show no state and no heartbeat."""
     file = run.wandb_file or WandbFile()
     newest = file.runs[0] if file.runs else None
-    read = "not read yet" if file.checked_at is None else "no row yet"
-    newest_row = f"newest row {age(state.at - file.logged_at)} old" if file.logged_at is not None else read
+    read = "not read yet" if file.checked_at is None else f"newest row {newest_row(file, state.at)}"
     code = None if file.exit_code is None else f"exit code {file.exit_code}"
     part = f"only the first {100 * file.offset // file.size}% of it is read" if file.is_behind and file.size else ""
     damaged = f"{counted(file.damaged, 'damaged part')} skipped" if file.damaged else ""
     cut = "it ends in an incomplete record" if client_file.ends_incomplete(file, run.verdict) else ""
     notes = (
-        f"from {'the file' if file.format == 'W&B' else file.format}, {newest_row}",
+        f"from {source_of(file)}, {read}",
         part,
         damaged,
         cut,
