@@ -111,8 +111,7 @@ def _silence(name: str, note: LeaderNote, now: Instant) -> str:
 
 MAX_ATTEMPTS = 10_000
 
-FIRST_NUMBER = 4
-"""From this column on, the columns are aligned to the right."""
+HEAD = ("STARTED", "RUN", "JOB", "CAUSE", "FOR", "GPU-H", "STEP", "LOST", "CKPT")
 NARROWEST = {1: 8, 3: 13, 2: 8}
 """The columns that are cut if the table is too wide, and the cells that they keep."""
 
@@ -146,10 +145,7 @@ def list_attempts(run: str | None, since: float, group: str | None, as_json: boo
 def lines(rows: Sequence[Row], width: int) -> Iterator[str]:
     """A table for people, at most as wide as the terminal: its columns move closer, then names are cut."""
     shape = start_format((f"{row['run_id']} {_name(row)}", began) for row in rows if (began := _began(row)) is not None)
-    cells = [
-        ("STARTED", "RUN", "JOB", "CAUSE", "FOR", "GPU-H", "STEP", "LOST", "CKPT"),
-        *([clean(cell) for cell in _cells(row, shape)] for row in rows),
-    ]
+    cells = [HEAD, *([clean(cell) for cell in _cells(row, shape)] for row in rows)]
     widths = [max(map(cell_width, column)) for column in zip(*cells, strict=True)]
     gap = 2 if sum(widths) + 2 * (len(widths) - 1) <= max(80, width) else 1
     over = sum(widths) + gap * (len(widths) - 1) - max(80, width)
@@ -157,13 +153,8 @@ def lines(rows: Sequence[Row], width: int) -> Iterator[str]:
         cut = max(0, min(over, widths[column] - least))
         widths[column] -= cut
         over -= cut
-    for row in cells:
-        padded = []
-        for column, (cell, most) in enumerate(zip(row, widths, strict=True)):
-            shown = shorten(cell, most)
-            space = " " * (most - cell_width(shown))
-            padded.append(shown + space if column < FIRST_NUMBER else space + shown)
-        yield (" " * gap).join(padded).rstrip()
+    head, *shown = ([shorten(cell, most) for cell, most in zip(row, widths, strict=True)] for row in cells)
+    yield from table(head, shown, gap=gap, numbers=range(HEAD.index("FOR"), len(HEAD)))
 
 
 def _is_marked(row: Row) -> bool:
@@ -291,19 +282,21 @@ def explain_attempt(words: tuple[str, ...], as_json: bool, as_markdown: bool, co
     nodes = judged(node_history(directory, found[0].ended_at or now)[0])
     records, policy = msgspec.structs.replace(found[1], nodes=nodes), policy_of(settings_of(config).retry, None)
     explanation = explain(found[0], records, policy, now)
-    if as_json:
-        print_json(as_object(explanation))
-    elif as_markdown:
-        title = f"Post-mortem: attempt {short_id(explanation.attempt)} of {explanation.attempt.run_id}"
-        print_lines(*markdown(title, explanation.sentence, page(explanation)))
-    else:
-        print_lines(*text_lines(explanation.sentence, page(explanation), page_width()))
+    title = f"Post-mortem: attempt {short_id(explanation.attempt)} of {explanation.attempt.run_id}"
+    print_page(title, explanation.sentence, page(explanation), as_object(explanation), as_json, as_markdown)
     return 0
 
 
-def page_width() -> int:
-    """The cells of a line of a page."""
-    return min(WIDEST, max(80, shutil.get_terminal_size().columns))
+def print_page(
+    title: str, sentence: str, sections: Sequence[Section], fields: dict[str, Any], as_json: bool, as_markdown: bool
+) -> None:
+    """Print a page as text, as its fields in JSON, or in Markdown under its title."""
+    if as_json:
+        print_json(fields)
+    elif as_markdown:
+        print_lines(*markdown(title, sentence, sections))
+    else:
+        print_lines(*text_lines(sentence, sections, min(WIDEST, max(80, shutil.get_terminal_size().columns))))
 
 
 def settings_of(config: Path | None) -> Settings:
@@ -466,15 +459,10 @@ def print_report(
     for line in silent_lines(leader_now(directory, now), run, now):
         click.echo(plain(line), err=True)
     found = report(attempts, now - since, now, settings_of(config).prices, run=run, group=group)
-    if as_json:
-        period = {"since": timestamp(found.since), "until": timestamp(found.until)}
-        print_json({**period, **report_object(found)})
-    elif as_markdown:
-        first, last = ((timestamp(at) or "")[:10] for at in (found.since, found.until))
-        title = f"Reliability of {run or 'all runs'}, {first} to {last}"
-        print_lines(*markdown(title, report_sentence(found), report_page(found)))
-    else:
-        print_lines(*text_lines(report_sentence(found), report_page(found), page_width()))
+    first, last = (timestamp(at) or "" for at in (found.since, found.until))
+    title = f"Reliability of {run or 'all runs'}, {first[:10]} to {last[:10]}"
+    fields = {"since": first, "until": last, **report_object(found)}
+    print_page(title, report_sentence(found), report_page(found), fields, as_json, as_markdown)
     return 0
 
 

@@ -12,7 +12,7 @@ import sys
 import termios
 import threading
 import tty
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -114,14 +114,18 @@ def asked_background(
         termios.tcsetattr(reader, termios.TCSANOW, before)
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Lines of a table under its head; every cell is made safe to print. The last column is never padded."""
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], *, gap: int = 2, numbers: Container[int] = ()
+) -> Iterator[str]:
+    """Lines of a table under its head; every cell is made safe to print. The columns `numbers` are aligned to the
+    right. The last column is never padded."""
     safe = [list(head), *([clean(cell) for cell in row] for row in rows)]
     widths = [max(cell_width(row[column]) for row in safe) for column in range(len(head))]
     for row in safe:
-        yield "  ".join(
-            cell + " " * (width - cell_width(cell)) for cell, width in zip(row, widths, strict=True)
-        ).rstrip()
+        spaces = [" " * (width - cell_width(cell)) for cell, width in zip(row, widths, strict=True)]
+        pairs = enumerate(zip(spaces, row, strict=True))
+        cells = (space + cell if column in numbers else cell + space for column, (space, cell) in pairs)
+        yield (" " * gap).join(cells).rstrip()
 
 
 def print_lines(*lines: str) -> None:
