@@ -34,7 +34,7 @@ class Nothing(Schedule):
 
 
 class Day:
-    """The demo under the real rules; its clock moves when it is stepped, and a look is taken every second."""
+    """The demo under the real rules; its clock moves when it is stepped, and a look is taken every two seconds."""
 
     def __init__(self, directory: Path, schedule: Schedule) -> None:
         self.passed: Seconds = 0.0
@@ -59,7 +59,7 @@ class Day:
         try:
             while self.passed < seconds:
                 wait = self._demo.step()
-                if self.passed - looked >= 1.0:
+                if self.passed - looked >= 2.0:
                     looked = self.passed
                     events = self._events.copy()
                     self._events.clear()

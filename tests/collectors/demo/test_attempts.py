@@ -31,10 +31,10 @@ def told(story: str, directory: Path, *, is_over: bool) -> State:
     """The State late in the first act of a story, or after it."""
     incident = Schedule(story).round(0)[0]
     stage = Stage(directory, story=story).play(incident.ends + 25.0 if is_over else incident.ends - 6.0)
-    state, batch, until = State(demo=True, at=stage.clock.now() - stage.clock.passed), [], 1.0
+    state, batch, until = State(demo=True, at=stage.clock.now() - stage.clock.passed), [], 2.0
     for at, event in stage.events:
         if at > until:
-            state, batch, until = reduce(state, batch, state.at + (at - until) + 1.0), [], at + 1.0
+            state, batch, until = reduce(state, batch, state.at + (at - until) + 2.0), [], at + 2.0
         batch.append(event)
     stage.demo.stop()
     return reduce(state, batch, stage.clock.now())

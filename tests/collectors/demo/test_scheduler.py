@@ -28,7 +28,7 @@ class Played:
     def play(self, seconds: float) -> Played:
         until = self.stage.clock.passed + seconds
         while self.stage.clock.passed < until:
-            self.stage.play(min(until, self.stage.clock.passed + 1.0))
+            self.stage.play(min(until, self.stage.clock.passed + 2.0))
             self.state = reduce(self.state, [event for _, event in self.stage.events], self.stage.clock.now())
             self.stage.events.clear()
         return self

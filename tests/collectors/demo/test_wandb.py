@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -18,7 +19,7 @@ from trainmon.analysis.log_formats import parse_line
 from trainmon.engine.engine import Engine
 from trainmon.model import Curve, Run, State, Wandb
 
-STEP = 0.5
+STEP = 1.0
 
 
 class Session:
@@ -31,7 +32,7 @@ class Session:
     def until(self, seconds: float, condition: Callable[[State], bool] = lambda state: False) -> State:
         """Let time pass, at most until so many seconds after the start."""
         while self.stage.clock.passed < seconds and not condition(self.engine.state):
-            self.stage.play(self.stage.clock.passed + STEP)
+            self.stage.play(min(seconds, self.stage.clock.passed + STEP))
             self.engine.step([event for _, event in self.stage.events], self.stage.clock.now())
             self.stage.events.clear()
         return self.engine.state
@@ -45,6 +46,25 @@ class Session:
         self.stage.demo.stop()
 
 
+class Calm(NamedTuple):
+    """The first seconds, in which nothing is wrong: one for the tests that change nothing."""
+
+    session: Session
+    first: State
+    """After half a second."""
+    early: State
+    """After 2 s."""
+    state: State
+    """After 17 s."""
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calm]:
+    session = Session(tmp_path_factory.mktemp("calm") / "demo")
+    yield Calm(session, session.until(0.5), session.until(2.0), session.until(17.0))
+    session.close()
+
+
 def wandb_of(run: Run) -> Wandb:
     assert run.wandb is not None
     return run.wandb
@@ -54,54 +74,43 @@ def loss_of(trainer: Trainer) -> str:
     return NAMES[trainer.format].loss
 
 
-def test_each_run_is_the_active_one_of_its_group_with_attempts_before_it(tmp_path: Path) -> None:
-    session = Session(tmp_path / "demo")
-    state = session.until(2.0)
-    session.close()
+def test_each_run_is_the_active_one_of_its_group_with_attempts_before_it(calm: Calm) -> None:
     for spec in RUNS:
-        wandb = wandb_of(state.runs[spec.name])
-        assert (wandb.phase, state.sources[f"wandb:{spec.name}"].health) == ("active", "ok")
+        wandb = wandb_of(calm.early.runs[spec.name])
+        assert (wandb.phase, calm.early.sources[f"wandb:{spec.name}"].health) == ("active", "ok")
         assert wandb.runs[0].state == "running"
         assert {run.state for run in wandb.runs[1:]} <= {"finished", "failed", "crashed", "killed"}
         assert len(wandb.runs) >= 2
         assert wandb.before is not None
 
 
-def test_the_curves_are_those_of_the_log_at_the_same_steps(tmp_path: Path) -> None:
-    session = Session(tmp_path / "demo")
-    session.until(14.0)
-    state = session.until(17.0)
+def test_the_curves_are_those_of_the_log_at_the_same_steps(calm: Calm) -> None:
     for trainer in (TRAINERS[0], TRAINERS[3]):
-        run = state.runs[trainer.run.name]
-        curve = session.curve(wandb_of(run), loss_of(trainer))
+        run = calm.state.runs[trainer.run.name]
+        curve = calm.session.curve(wandb_of(run), loss_of(trainer))
         logged = {int(step): value for step, value in zip(curve.steps, curve.values, strict=True)}
         assert run.log is not None
         steps = [found[1] for line in run.log.lines if (found := parse_line(line)) is not None]
         both = [(found.loss, logged[found.step]) for found in steps if found.step in logged]
         assert len(both) > 40
         assert all(loss == pytest.approx(value, abs=0.01) for loss, value in both)
-    session.close()
 
 
-def test_earlier_attempts_bump_at_the_same_step(tmp_path: Path) -> None:
-    session = Session(tmp_path / "demo")
-    wandb = wandb_of(session.until(14.0).runs["video-2b"])
-    now, before = (session.curve(wandb, "lm loss", attempt) for attempt in (0, 1))
-    session.close()
+def test_earlier_attempts_bump_at_the_same_step(calm: Calm) -> None:
+    wandb = wandb_of(calm.state.runs["video-2b"])
+    now, before = (calm.session.curve(wandb, "lm loss", attempt) for attempt in (0, 1))
     assert before.steps[0] < now.steps[0] < before.steps[-1] < now.steps[-1]
     begin, end = now.steps[0], before.steps[-1]
     highest = [max((v, s) for s, v in zip(c.steps, c.values, strict=True) if begin <= s <= end) for c in (now, before)]
     assert abs(highest[0][1] - highest[1][1]) < 0.02 * (end - begin)
 
 
-def test_learning_rates_warm_up_and_fall_and_validation_comes_at_other_steps(tmp_path: Path) -> None:
-    session = Session(tmp_path / "demo")
-    wandb = wandb_of(session.until(14.0).runs["llm-7b"])
+def test_learning_rates_warm_up_and_fall_and_validation_comes_at_other_steps(calm: Calm) -> None:
+    wandb = wandb_of(calm.state.runs["llm-7b"])
     rate, validation, loss = (
-        session.curve(wandb, key, -1 if key == "lr" else 0)
+        calm.session.curve(wandb, key, -1 if key == "lr" else 0)
         for key in ("lr", "validation_metrics/loss", "loss_metrics/global_avg_loss")
     )
-    session.close()
     assert rate.values[0] < 0.01 * max(rate.values)
     assert rate.values[-1] < max(rate.values)
     assert 5 < len(validation.steps) < len(loss.steps) / 5
@@ -225,11 +234,9 @@ def test_a_frame_is_a_whole_png_that_becomes_clearer() -> None:
     assert len(zlib.decompress(late[begin + 4 : begin + 4 + length])) == HEIGHT * (1 + 3 * WIDTH)
 
 
-def test_the_first_seconds_are_calm(tmp_path: Path) -> None:
+def test_the_first_seconds_are_calm(calm: Calm) -> None:
     """What was logged before the start is at the pace of what comes."""
-    session = Session(tmp_path / "demo")
-    first, later = session.until(0.5).runs, session.until(14.0).runs
-    session.close()
+    first, later = calm.first.runs, calm.state.runs
     compared = 0
     for name in first:
         for field in ("step_time_s", "samples_per_s", "tokens_per_s", "loss"):
