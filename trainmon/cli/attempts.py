@@ -3,7 +3,6 @@ sum up, sql queries rows."""
 
 from __future__ import annotations
 
-import difflib
 import gc
 import os
 import shutil
@@ -39,7 +38,7 @@ from trainmon.analysis.explanation import (
 )
 from trainmon.analysis.retries import first_errors, judged, record_text, verdict
 from trainmon.cli.terminal import plain, print_json, print_lines, table
-from trainmon.config import load_settings
+from trainmon.config import did_you_mean, load_settings
 from trainmon.config.schema import Settings, policy_of
 from trainmon.ledger.attempts import AttemptName, columns_of, timestamp
 from trainmon.ledger.lease import LeaderNote, LeaderNow
@@ -70,13 +69,7 @@ from trainmon.runtime.logs import log_to_file
 
 # ---- what commands say of attempts that the ledger does not have -----------------------------------------------------
 
-RUNS_AT_MOST = 5
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`; did you mean video or video-2b?`, or nothing."""
-    close = difflib.get_close_matches(name, dict.fromkeys(known), n=4, cutoff=0.5)
-    return f"; did you mean {' or '.join(close)}?" if close else ""
+RUNS_AT_MOST, SUGGESTED = 5, 4
 
 
 def silent_lines(leader: LeaderNow | None, run: str | None, now: Instant) -> Iterator[str]:
@@ -130,7 +123,7 @@ def list_attempts(run: str | None, since: float, group: str | None, as_json: boo
         print_json(rows if group is None else grouped(rows, group))
     elif not rows:
         of_run = "" if run is None else f" of {run}"
-        like = "" if run is None or run in known else did_you_mean(run, known)
+        like = "" if run is None or run in known else did_you_mean(run, known, SUGGESTED)
         click.echo(plain(f"no attempts{of_run} in this period{like}"), err=True)
     else:
         shown = lines(rows, shutil.get_terminal_size().columns) if group is None else group_lines(rows, group)
@@ -331,7 +324,7 @@ def named(name: str, known: Sequence[AttemptName]) -> str:
         raise click.UsageError(f"{len(meant)} attempts are called {name}; name one by its id, the newest first:\n{ids}")
     if not meant:
         words = dict.fromkeys(word for one in known for word in (*_of_a_run(one), *_own(one)))
-        like = did_you_mean(name, words)
+        like = did_you_mean(name, words, SUGGESTED)
         raise click.UsageError(f"no attempt and no run is called {name}{like} (trainmon-tui attempts lists them)")
     return meant[0].attempt_id
 
@@ -454,7 +447,7 @@ def print_report(
     attempts = attempt_history(directory)
     known = dict.fromkeys(one.run_id for one in attempts)
     if run is not None and run not in known:
-        click.echo(plain(f"the ledger has no attempt of {run}{did_you_mean(run, known)}"), err=True)
+        click.echo(plain(f"the ledger has no attempt of {run}{did_you_mean(run, known, SUGGESTED)}"), err=True)
         return 2
     for line in silent_lines(leader_now(directory, now), run, now):
         click.echo(plain(line), err=True)

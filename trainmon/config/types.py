@@ -64,10 +64,10 @@ def quoted(text: str) -> str:
     return f'"{clean}"' if len(clean) <= MAX_QUOTED else f'"{clean[: MAX_QUOTED - 1]}…"'
 
 
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """The end of a sentence about an unknown name: `; did you mean "sigma"?`, or nothing."""
-    close = difflib.get_close_matches(name, list(names), n=1)
-    return f"; did you mean {quoted(close[0])}?" if close else ""
+def did_you_mean(name: str, names: Iterable[str], most: int = 1) -> str:
+    """The end of a sentence about an unknown name: `; did you mean "sigma"?`, or nothing. It has `most` such names."""
+    close = difflib.get_close_matches(name, dict.fromkeys(names), n=most)
+    return f"; did you mean {' or '.join(map(quoted, close))}?" if close else ""
 
 
 def expecting(expected: str, accepts: Callable[[object], bool]) -> Callable[[object], Any]:

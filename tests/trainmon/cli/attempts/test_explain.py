@@ -227,14 +227,14 @@ def test_what_attempts_prints_without_a_scheduler_names_an_attempt(tmp_path: Pat
         "trainmon-tui: 2 attempts are called pid 77; name one by its id, the newest first:\n"
         "  b/pid/n1/77\n  c/pid/n1/77\n"
     )
-    assert "did you mean pid 123 or" in explain(tmp_path, "pid 12").stderr
+    assert 'did you mean "pid 123" or' in explain(tmp_path, "pid 12").stderr
 
 
 def test_an_unknown_name_is_a_usage_error_with_the_names_that_are_like_it(home: Path) -> None:
     done = explain(home, "llm-7")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.endswith(
-        "trainmon-tui: no attempt and no run is called llm-7; did you mean llm-7b? (trainmon-tui attempts lists them)\n"
+        'no attempt and no run is called llm-7; did you mean "llm-7b"? (trainmon-tui attempts lists them)\n'
     )
     assert explain(home, "last", "--json", "--markdown").stderr.endswith(
         "trainmon-tui: --json and --markdown exclude each other\n"

@@ -174,7 +174,7 @@ def test_a_mistyped_run_is_answered_with_the_names_that_are_like_it(tmp_path: Pa
     assert (done.returncode, done.stdout) == (2, "")
     assert called(tmp_path, "attempts", "--json", "vidoe-2b").returncode == 2
     assert called(tmp_path, "attempts", "--since=1s", "video-2b").returncode == 0, "it has some, and none in the period"
-    assert done.stderr == "no attempts of vidoe-2b in this period; did you mean video-2b?\n"
+    assert done.stderr == 'no attempts of vidoe-2b in this period; did you mean "video-2b"?\n'
     assert called(tmp_path, "attempts", "--since=1s", "a-run-with-quite-a-long-name").stderr == (
         "no attempts of a-run-with-quite-a-long-name in this period\n"
     )

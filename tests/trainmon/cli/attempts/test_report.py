@@ -54,7 +54,7 @@ def test_the_page_fits_into_80_columns_and_names_what_is_missing(tmp_path: Path)
     assert [line for line in lines if line in titles] == [*titles]
     assert "1 attempt of a-run-with-quite-a-long-name has no known GPU count" in " ".join(done.stdout.split())
     assert called(tmp_path, "report", since, "vide-2b").stderr == (
-        "the ledger has no attempt of vide-2b; did you mean video-2b?\n"
+        'the ledger has no attempt of vide-2b; did you mean "video-2b"?\n'
     )
     markdown = called(tmp_path, "report", since, "--markdown").stdout.splitlines()
     assert markdown[0].startswith("# Reliability of all runs, ")
