@@ -28,6 +28,10 @@ KEPT = 8
 KEPT_BYTES = 16 * 1024
 BLOCK = 40, 15
 """How many lines before and behind a loss are kept with it where its step is in another line."""
+ERROR = re.compile(rb"Traceback \(most|Error|ERROR|FATAL|terminate called")
+ERRORS = 60
+"""How many lines of a burst are sent from the first error on: all ranks of a job fail within a second, and the first
+one shows why."""
 COUNTER = re.compile(rb"step|iter|epoch|batch|update|\d/\d", re.IGNORECASE)
 HEAD_MENTIONS, MENTION_CHARACTERS = 32, 1000
 
@@ -141,6 +145,7 @@ class Lines:
         self._dropped = 0
         self._newest = []  # type: list[bytes]
         self._kept = []  # type: list[str]
+        self._errors = []  # type: list[str]
         self.mentions = ()  # type: tuple[bytes, ...]
         """Texts: of the lines from before the probe started, some with one of them are sent."""
         self._mentions = []  # type: list[str]
@@ -198,8 +203,11 @@ class Lines:
         self._newest = self._newest[max(0, surplus) :] + [collapsed(line)[: LINE_BYTES + 1] for line in lines[-LINES:]]
 
     def _drop(self, lines: "list[bytes]") -> None:
-        """Drop lines, but keep the last ones that match `keep`; of a step in several lines, those around the last."""
+        """Drop lines, but keep the last ones that match `keep`; of a step in several lines, those around the last. And
+        the first error."""
         self._dropped += len(lines)
+        from_error = itertools.dropwhile(lambda line: not (self._errors or ERROR.search(line)), lines)
+        self._errors += map(readable, itertools.islice(from_error, ERRORS - len(self._errors)))
         keep = self.keep
         newest = range(len(lines) - 1, -1, -1)
         found = list(itertools.islice((at for at in newest if keep.search(readable(lines[at]))), KEPT)) if keep else []
@@ -228,16 +236,19 @@ class Lines:
         self._drop(self._newest)
         while sum(map(wire_size, self._kept)) > KEPT_BYTES:
             del self._kept[0]
+        while sum(map(wire_size, self._errors)) > KEPT_BYTES:
+            del self._errors[-1]
+        errors = [] if self.is_history else self._errors
         taken = {
-            "lines": lines,
+            "lines": errors + lines,
             "kept": self._kept,
             "mentions": self._mentions,
             "head": self._head,
-            "dropped": 0 if self.is_history else self._dropped,
+            "dropped": 0 if self.is_history else self._dropped - len(errors),
             "seen": self.count,
         }
         self.count, self._dropped, self.is_history = 0, 0, False
-        self._newest, self._kept, self._mentions, self._head = [], [], [], ""
+        self._newest, self._kept, self._errors, self._mentions, self._head = [], [], [], [], ""
         return {name: value for name, value in taken.items() if value}
 
 

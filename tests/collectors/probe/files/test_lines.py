@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors.probe.files.lines import CHUNK_BYTES, KEPT_BYTES, LINES, Lines
+from collectors.probe.files.lines import CHUNK_BYTES, ERRORS, KEPT_BYTES, LINES, Lines
+from trainmon.analysis.causes.classify import classify
+from trainmon.model import CauseFacts, LogExcerpt
 
 
 def fed(*blocks: bytes) -> Lines:
@@ -137,6 +139,25 @@ def test_kept_lines_are_bounded_in_bytes_too():
     taken = fed(b"".join(b"step %d " % i + b"z" * 3900 + b"\n" for i in range(8)) + b"noise\n" * LINES).take()
     assert len(json.dumps(taken["kept"])) <= KEPT_BYTES + 2
     assert taken["kept"][-1].startswith("step 7 ")
+
+
+def test_of_a_burst_the_first_error_is_sent_too():
+    """All ranks fail within a second; the newest lines only show that they lost the first one."""
+    first = ["Traceback (most recent call last):", '  File "train.py", line 9, in <module>', "    main()"]
+    first.append("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")
+    lost = "[rank{}]: torch.distributed.DistBackendError: NCCL error: remote process exited"
+    burst = "\n".join(["step 9 loss: 2.1", *first, *(lost.format(i % 64) for i in range(1000)), ""]).encode()
+    taken = fed(burst).take()
+    assert taken["lines"][:4] == first
+    assert len(taken["lines"]) == ERRORS + LINES
+    assert taken["dropped"] + len(taken["lines"]) == taken["seen"] == 1005
+    assert classify(CauseFacts(log=(LogExcerpt(text="\n".join(taken["lines"])),))).cause == "cuda-oom"
+    before = fed()
+    before.is_history = True
+    before.feed(burst)
+    assert len(before.take()["lines"]) == LINES, "an error of long ago is none of this end"
+    long = fed(b"Error: " + b"z" * 3900 + b"\n" + (b"z" * 3900 + b"\n") * 400).take()
+    assert sum(map(len, long["lines"])) <= CHUNK_BYTES + KEPT_BYTES
 
 
 def test_inside_a_line_its_end_is_thrown_away():
