@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 
 from trainmon.lib import clean
@@ -66,9 +65,7 @@ class AlertsPane(Pane):
             self.show_rows(rows, "alert")
         else:
             text, style = calm_sentence(state)
-            texts = [(text, style), (sender_sentence(state), "dim")]
-            lines = ((line, style) for text, style in texts for line in textwrap.wrap(text, max(16, width)))
-            self.show_message(*lines)
+            self.show_message((text, style), (sender_sentence(state), "dim"))
 
     def footnote(self, state: State) -> tuple[str, str]:
         """The selected alert in full, or a channel that is broken."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -285,8 +286,9 @@ class Pane(Vertical):
         self.show_message(*sentences)
 
     def show_message(self, *sentences: tuple[str, str]) -> None:
-        """Show sentences in place of the rows."""
-        texts = [(Span(shorten(text, self.width), style),) for text, style in sentences]
+        """Show sentences in place of the rows, each on as many lines as it needs."""
+        width = max(16, self.width)
+        texts = [(Span(line, style),) for text, style in sentences for line in textwrap.wrap(text, width) or [""]]
         self.lines.set_rows([Row(f"{SENTENCE}{n}", spans) for n, spans in enumerate(texts)])
 
     def show_rows(self, rows: Sequence[Row], noun: str, none: str = "") -> None:

@@ -24,8 +24,8 @@ from tui.views.disks import (
 from tui.views.table import RowCache
 
 EMPTY = (
-    ("No disk has been read yet. A node reports its disks a few seconds after", ""),
-    ("it connects. Add more paths in trainmon.toml:", ""),
+    ("No disk has been read yet. A node reports its disks a few seconds after it connects.", ""),
+    ("Add more paths in trainmon.toml:", ""),
     ("", ""),
     ("    [[disk]]", "dim"),
     ('    path = "/scratch"', "dim"),

@@ -83,7 +83,7 @@ def numbers(indexes: list[int]) -> str:
     return f"gpu{','.join(map(str, indexes))}" if len(indexes) <= 3 else f"{len(indexes)} GPUs"
 
 
-NO_DRIVER = "no GPU: there is neither NVIDIA's driver library, nor nvidia-smi, nor AMD's driver"
+NO_DRIVER = "no GPU: no NVIDIA driver, nvidia-smi or AMD driver was found"
 
 
 def without_driver(node: Node) -> bool:
