@@ -283,7 +283,7 @@ def checkpoint_lines(run: Run, state: State, width: int) -> Iterator[Line]:
     yield from facts(texts, width)
     yield from optional_fact("left out", found.note, width, "dim")
     yield from eval_lines(run, width)
-    yield fact("checked", f"{calm_age(now - found.listed_at)} ago on {clean(found.host)}", width, "dim")
+    yield fact("checkpoints", f"listed {calm_age(now - found.listed_at)} ago on {clean(found.host)}", width, "dim")
 
 
 def eval_lines(run: Run, width: int) -> Iterator[Line]:

@@ -188,7 +188,7 @@ def test_checkpoints_say_what_is_safe_what_is_at_risk_and_what_saving_costs() ->
         "incomplete    step 11,700: no metadata, and nobody writes it",
         "saving        takes 40s every 34m (500 steps) = 1.95% of the time",
         "size          1.2 TiB each",
-        "checked       20s ago on login1",
+        "checkpoints   listed 20s ago on login1",
     ]
 
 
@@ -261,7 +261,7 @@ def test_a_host_without_python_reads_no_checkpoints_and_says_so() -> None:
 
 def test_a_directory_that_cannot_be_listed_says_why_and_claims_nothing() -> None:
     assert saved(list=(), error="permission denied", resumes=None, save_s=None, every_s=None, bytes=None) == [
-        "checkpoint    permission denied", "checked       20s ago on login1",
+        "checkpoint    permission denied", "checkpoints   listed 20s ago on login1",
     ]  # fmt: skip
 
 
