@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.log_formats import report
 from trainmon.model import (
+    GOING,
     Action,
     Checkpoint,
     Checkpoints,
@@ -102,7 +103,8 @@ def run(name: str, verdict: str = "healthy", why: str = "the step advances", **m
     )  # fmt: skip
     plain: dict[str, object] = {
         "spec": RunSpec(name=name, cluster="prod", nodes=("gpu-001", "gpu-002")), "verdict": verdict, "why": why,
-        "progress": progress, "log": log(iterations()), "eta_at": NOW + 17 * 3600.0 + 44 * 60.0,
+        "progress": progress, "log": log(iterations()),
+        "eta_at": NOW + 17 * 3600.0 + 44 * 60.0 if verdict in GOING else None,
         "kill": Switch(path="/scratch/kill", exists=False), "save": Switch(path="/scratch/save", exists=False),
     }  # fmt: skip
     return Run(**{**plain, **more})  # type: ignore[arg-type]
