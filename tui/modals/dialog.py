@@ -480,17 +480,9 @@ class Mute(Dialog[tuple[Choice, Seconds, str] | None]):
 
     def on_mount(self) -> None:
         self.lines.styles.height = len(self.choices)
+        self.lines.set_rows([Row(one.key, (Span(f" {one.text}"),)) for one in self.choices])
         self.error.display = False
         self.lines.focus()
-
-    def fit(self) -> None:
-        width = self.lines.row_width
-        self.lines.set_rows([Row(one.key, (Span(shorten(f" {one.text}", width)),)) for one in self.choices])
-        self.call_after_refresh(self.note_drawn)
-
-    def note_drawn(self) -> None:
-        if self.lines.rows:
-            super().note_drawn()
 
     @on(KeyedLines.Chosen)
     @on(Input.Submitted)

@@ -47,10 +47,8 @@ class Menu(Dialog[str | None]):
 
     def on_mount(self) -> None:
         self.lines.styles.height = min(len(self.entries) + len(self.views), 14)
+        self.lines.set_rows([*rows(self.entries), *self.views])
         self.lines.focus()
-
-    def fit(self) -> None:
-        self.lines.set_rows([*rows(self.entries, self.lines.row_width), *self.views])
 
     def on_keyed_lines_moved(self, event: KeyedLines.Moved) -> None:
         self.refusal.update(next((why_not(one) for one in self.entries if one.verb == event.key), ""))
@@ -90,17 +88,16 @@ def why_not(offer: Offer) -> str:
     return "" if refusal is None else clean(refusal.why + (f"; {say(refusal.hint)}" if refusal.hint else ""), 600)
 
 
-def rows(found: Sequence[Offer], width: int) -> list[Row]:
-    """The lines. A refused verb is dim, with its reason cut to fit: the full reason stands below."""
-    return [entry_row(entry, max(cell_width(one.title) for one in found), width) for entry in found]
+def rows(found: Sequence[Offer]) -> list[Row]:
+    """The lines. A refused verb is dim, with its reason, which may be cut: the full reason stands below."""
+    return [entry_row(entry, max(cell_width(one.title) for one in found)) for entry in found]
 
 
-def entry_row(entry: Offer, column: int, width: int) -> Row:
+def entry_row(entry: Offer, column: int) -> Row:
     key, title = f" {VERB[entry.verb].key:<6}", pad(entry.title, column)
     if entry.refusal is None:
         return Row(entry.verb, (Span(key, "accent bold"), Span(title)))
-    why = shorten(f"  refused: {why_not(entry)}", width - cell_width(key) - cell_width(title))
-    return Row(entry.verb, (Span(key, "dim"), Span(title, "dim"), Span(why, "dim")))
+    return Row(entry.verb, (Span(f"{key}{title}  refused: {why_not(entry)}", "dim"),))
 
 
 # ---- the command palette ---------------------------------------------------------------------------------------------

@@ -260,8 +260,7 @@ class Prompter:
         self, host: str, title: str, instructions: str, fields: tuple[tuple[str, bool], ...]
     ) -> tuple[str, ...] | None:
         """Ask the person. The texts come from servers: control characters are removed."""
-        if self._ask is None:
-            return None
+        assert self._ask is not None
         shown = tuple((clean(text, 200), echo) for text, echo in fields)
         lines = "\n".join(clean(line, 500) for line in instructions.splitlines()[:100])
         with self.lock:
