@@ -181,7 +181,8 @@ def _shows_node(end: AttemptEnd, attempt: Attempt) -> bool:
 
 def with_cause(attempt: Attempt, end: AttemptEnd, lines: Sequence[str], state: State) -> AttemptEnd:
     """The end of an attempt with its cause."""
-    text = "\n".join(lines) or end.log_tail or ""
+    text, began = "\n".join(lines) or end.log_tail or "", attempt.started_at or 0.0
+    last_lines = tuple(text.split("\n")[-TAIL_LINES:])
     facts = CauseFacts(
         log=(LogExcerpt(text=text, first_line=-(text.count("\n") + 1)),) if text else (),
         exit_code=end.exit_code,
@@ -190,7 +191,7 @@ def with_cause(attempt: Attempt, end: AttemptEnd, lines: Sequence[str], state: S
         scheduler_state=end.scheduler_state,
         nodes=tuple(node_facts(name, attempt, state) for name in attempt.nodes),
         wandb_state=_wandb_state(attempt, state),
-        kill_switch=was_killed(run_of(attempt, state), state.actions, attempt.started_at or 0.0, end.at),
+        kill_switch=was_killed(run_of(attempt, state), state.actions, began, end.at, last_lines),
         checkpoint_committed=attempt.has_committed,
         last_step=attempt.last_step,
         target_step=attempt.target_step,

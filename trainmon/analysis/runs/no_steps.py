@@ -221,11 +221,19 @@ def _by_its_cause(run: Run, attempt: Attempt, end: AttemptEnd, how: str) -> Judg
     is_said = cause == "completed" and (end.exit_code, end.signal, end.scheduler_state) == (None, None, None)
     if (is_well or is_said) and has_reached_target(run):
         return finished(run, how, known=end.cause)
-    if end.cause is not None and cause in BY_A_PERSON and end.cause.confidence == "high":
+    if is_by_a_person(end):
         return Judgement("stopped", how, stop=Stop(how))
     if cause != "completed":
         return Judgement("dead", how)
     return not_finished(run, how, "finished" if attempt.job_id is None else "unknown")
+
+
+def is_by_a_person(end: AttemptEnd | None) -> bool | None:
+    """Whether a person ended an attempt, whatever its log shows; None if that is not certain: a program that was told
+    to stop may end well, too."""
+    if end is None or end.cause is None or end.cause.confidence == "low" or end.cause.cause == "completed":
+        return None
+    return end.cause.cause in BY_A_PERSON or (end.scheduler_state or "").startswith("CANCELLED")
 
 
 def _cause(end: AttemptEnd, cause: Classification) -> str:
@@ -346,16 +354,17 @@ def ended_by(
         and one.done_at is not None and explains(one.done_at, ended)
         and (one.action.run == run.name if job is None or one.action.verb == "kill" else one.action.job == job)
     )  # fmt: skip
-    by_us = next(ours, None)
-    if run.kill is None or not was_killed(run, actions, began, ended):
+    by_us, lines = next(ours, None), () if run.log is None else _last_lines(run.log)
+    if run.kill is None or not was_killed(run, actions, began, ended, lines):
         return by_us
     is_armed = f"the kill switch has been armed{since(run, now)}"
     return is_armed if run.kill.exists else by_us or "its kill switch ended it"
 
 
-def was_killed(run: Run, actions: Mapping[str, Record], began: Instant, ended: Instant) -> bool:
+def was_killed(run: Run, actions: Mapping[str, Record], began: Instant, ended: Instant, lines: tuple[str, ...]) -> bool:
     """Whether a kill switch of the run was armed while an attempt ran, and it may have obeyed: it did not go on for
-    long, and nobody withdrew the switch."""
+    long. One that is gone was removed by the trainer, unless we did that, or an error ended it, by the last lines of
+    its log: then a person had removed it, and must hear of the end."""
     switch = run.kill
     if switch is None:
         return False
@@ -373,8 +382,8 @@ def was_killed(run: Run, actions: Mapping[str, Record], began: Instant, ended: I
         return False
     if switch.exists or taken_at is None or not armed_at <= taken_at < ended:
         return True
-    obeyed = min(run.progress.at or 0.0, ended) <= taken_at + ARMED_BEFORE
-    return obeyed and not was_withdrawn(run, actions, "kill")
+    obeyed = min(run.progress.at or 0.0, ended) <= taken_at + ARMED_BEFORE and explains(taken_at, ended)
+    return obeyed and not was_withdrawn(run, actions, "kill") and _fatal_end(lines) is None
 
 
 def explains(done_at: Instant, ended: Instant) -> bool:

@@ -36,6 +36,7 @@ from trainmon.analysis.runs.no_steps import (
     after_its_process,
     ended_by,
     growth,
+    is_by_a_person,
     is_unread,
     last_line_at,
     not_finished,
@@ -97,7 +98,8 @@ def judge(run: Run, context: RunContext, now: Instant) -> Judgement:
         return stopped(Stop(who), judged.why)
     is_ended = judged.verdict in ENDED and not is_running(run, context.jobs, context.sources)
     stop = run.memory.stopped_by
-    if not is_ended or stop is None or run.memory.stopped != position(run, context):
+    is_other = last is not None and is_by_a_person(last.end) is False  # its log was read since
+    if not is_ended or stop is None or is_other or run.memory.stopped != position(run, context):
         return judged
     return stopped(stop, f"no job has run since, last {where(run.progress)}")
 

@@ -437,6 +437,26 @@ def test_an_end_by_the_kill_switch_is_one_for_the_verdict_the_alert_and_the_atte
         assert story.alert("run-stopped").is_firing, "and nothing is sent"
 
 
+@pytest.mark.parametrize("lag", [0.0, 12.0])
+def test_a_kill_switch_that_a_person_removed_before_a_crash_does_not_hide_it(lag: float) -> None:
+    with Training() as story:
+        story.live(100)
+        story.kill = story.clock.wall
+        story.live(104)
+        story.kill, story.trains = None, False
+        story.live(112)
+        story.end("FAILED", exit_code="1:0").live(112 + lag)
+        for line in ("Traceback (most recent call last):", '  File "/x/train.py", line 3, in <module>', "KeyError: 7"):
+            story._write(line, story.clock.wall - lag)
+        story.live(400)
+        notice = story.expect("fire", "run:llm")
+        assert (notice.severity, notice.alerts[0].rule) == ("critical", "run-dead")
+        (attempt,) = story.state.attempts.values()
+        assert attempt.cause is not None
+        assert (story.state.runs["llm"].verdict, attempt.cause.cause) == ("dead", "python-exception")
+        follow_ups(story)
+
+
 def test_no_retry_is_suggested_of_a_run_that_a_person_stopped_whatever_its_log_shows() -> None:
     with Training(phone("info")) as story:
         story.hear(RunsChanged((replace(SPEC, retry=RetryPolicy(auto_requeue="suggest")),))).live(100)

@@ -68,7 +68,7 @@ def under_a_switch(armed: float, gone: float, last_step: float) -> Story:
         (52, 54, 44, "kill-switch"),  # the clocks of two hosts
         (57, 60, 44, "cuda-oom"),  # who was woken by the end armed it, and started the run again
         (40, 60, 44, "kill-switch"),  # it was removed before the run was started again
-        (40, 48, 44, "kill-switch"),  # the trainer removed it
+        (40, 48, 44, "cuda-oom"),  # somebody removed it before the error, or the last save has failed
         (30, 38, 48, "cuda-oom"),  # somebody removed it, and the training went on
     ],
 )

@@ -38,6 +38,7 @@ from trainmon.analysis.runs import (
     Queue,
     has_begun,
     how_it_ended,
+    is_by_a_person,
     last_attempts,
     survivor,
     survivor_text,
@@ -667,6 +668,9 @@ def _end_in_ledger(state: State, run: Run) -> AttemptEnd | None:
 
 
 def _stopped_alert(state: State, run: Run, queue: Queue | None) -> Alert | None:
-    """The open alert that a person ended the run, from before a restart of this program."""
+    """The open alert that a person ended the run, from before a restart of this program, unless its cause shows that
+    nobody did."""
     alert, ended = open_alert(state, RunStopped.name, f"run:{run.name}"), _ended_at(state, run, queue)
-    return alert if alert is not None and ended is not None and abs(alert.since - ended) <= 60.0 else None
+    if alert is None or ended is None or abs(alert.since - ended) > 60.0:
+        return None
+    return None if is_by_a_person(_end_in_ledger(state, run)) is False else alert
