@@ -131,7 +131,7 @@ CUT = (6, 9, 11, 15)
 """Exit statuses that sacct prints instead of 134, 137, 139 and 143: it takes 128 off."""
 SURE = {"exit status 0", "Slurm: COMPLETED"}
 """What decides alone."""
-WANDB: dict[str, CauseName] = {"finished": "completed", "killed": "cancelled-by-user", "preempted": "preempted"}
+WANDB: dict[str, CauseName] = {"killed": "cancelled-by-user", "preempted": "preempted"}
 WEAK = ("python-exception", "assertion", "dataloader-worker", "data-error", "nccl-timeout", "nccl-network", "hang")
 """What an OOM kill on a node explains."""
 EPILOGUE_LINES = 40
@@ -176,8 +176,10 @@ def classify(facts: CauseFacts) -> Classification:
     is_sure = found is not None and found.strength >= 2 and found.rule.role != "result"
     is_root = found is not None and is_sure and found.rule.role in ("root", "generic")
     ended_well = (end := _exit(facts)) is not None and end.cause == "completed" and not is_root
+    is_said = found is not None and found.rule.cause == "completed" and found.strength == 2
+    is_done = (ended_well or is_said) and _is_complete(facts, signs)
     for fact in _certain(facts, found if is_sure else None):
-        if ended_well and (fact.cause != "kill-switch" or _is_complete(facts, signs)):
+        if is_done if fact.cause == "kill-switch" else ended_well:
             continue
         shown = found if found is not None and found.rule.cause == fact.cause else None
         return _answer(facts, signs, fact.cause, True, shown, fact)
@@ -217,7 +219,7 @@ def _counts(facts: CauseFacts, signs: Signs, one: Found, is_short: bool) -> bool
     if one.rule.cause == "completed":
         return not _has_failed(facts) and (one.strength == 2 or not is_short)
     has_failed = _has_failed(facts) or facts.signal
-    if not has_failed and is_noise(one, signs, is_success=_exit(facts) is not None):
+    if not has_failed and is_noise(one, signs, is_success=(end := _exit(facts)) is not None and end.text in SURE):
         return False
     is_other = _slurm_state(facts) != "" and STATES.get(_slurm_state(facts)) != one.rule.cause
     return not (is_other and signs.ends_job(one) and signs.steps_after(one.index) >= SURVIVED)
@@ -271,7 +273,7 @@ def _guess(facts: CauseFacts, signs: Signs, found: Found | None) -> Classificati
         is_seen = fact is not None or facts.scheduler_state is not None or bool(facts.nodes)  # and no OOM kill
         answer = _answer(facts, signs, "unknown" if is_seen else "host-oom", False, found, fact or _failure(facts))
         return replace(answer, advice=KILLED)
-    if fact is None and facts.wandb_state in WANDB and not (facts.wandb_state == "finished" and _has_failed(facts)):
+    if fact is None and facts.wandb_state in WANDB and (found is None or found.strength < 2):
         fact = Fact(WANDB[facts.wandb_state], f"W&B: {facts.wandb_state}")
     is_cause = fact is not None and fact.cause != "unknown"
     if fact is not None and is_cause and (found is None or fact.text in SURE or found.rule.role == "result"):
@@ -279,14 +281,15 @@ def _guess(facts: CauseFacts, signs: Signs, found: Found | None) -> Classificati
     if found is not None and found.rule.cause != "unknown":
         return _answer(facts, signs, found.rule.cause, found.strength == 2 and not _is_doubtful(found, signs), found)
     is_at_end = bool(signs.progress) and OF_PART.search(signs.lines[-1].text) is None
-    has_failed = _has_failed(facts) or facts.wandb_state == "failed"
+    has_failed = _has_failed(facts) or facts.wandb_state == "crashed"
     if is_at_end and not has_failed and _is_complete(facts, signs):
         return _answer(facts, signs, "completed", False, Found(signs.progress[-1], RULE["completed"], "", 0))
     return _answer(facts, signs, "unknown", False, found, fact or _failure(facts))
 
 
 def _failure(facts: CauseFacts) -> Fact | None:
-    return Fact("unknown", f"Slurm: {facts.scheduler_state}") if _has_failed(facts) else None
+    by = f"Slurm: {facts.scheduler_state}" if facts.scheduler_state else f"W&B: {facts.wandb_state}"
+    return Fact("unknown", by) if _has_failed(facts) else None
 
 
 def _is_doubtful(result: Found, signs: Signs) -> bool:
@@ -339,7 +342,12 @@ def _slurm_state(facts: CauseFacts) -> str:
 
 
 def _has_failed(facts: CauseFacts) -> bool:
-    return _slurm_state(facts) in FAILED or bool(facts.exit_code)
+    return _slurm_state(facts) in FAILED or bool(facts.exit_code) or _wandb_exit(facts) == "failed"
+
+
+def _wandb_exit(facts: CauseFacts) -> str | None:
+    """What W&B says of the exit of the script, which counts where nobody else knows it."""
+    return facts.wandb_state if facts.exit_code is None and not facts.scheduler_state else None
 
 
 def _exit(facts: CauseFacts) -> Fact | None:
@@ -347,8 +355,9 @@ def _exit(facts: CauseFacts) -> Fact | None:
     if signal := facts.signal or -min(0, code or 0):
         return Fact("segfault" if signal in CRASHES else "unknown", f"signal {signal}")
     if code is None:
-        is_completed = _slurm_state(facts) == "COMPLETED"
-        return Fact("completed", f"Slurm: {facts.scheduler_state}") if is_completed else None
+        if _slurm_state(facts) == "COMPLETED":
+            return Fact("completed", f"Slurm: {facts.scheduler_state}")
+        return Fact("completed", "W&B: finished") if _wandb_exit(facts) == "finished" else None
     also = f"; sacct prints {code} for {128 + code} too" if code in CUT and not facts.is_exact else ""
     return Fact(EXITS.get(code, "unknown"), f"exit status {code}{also}")
 

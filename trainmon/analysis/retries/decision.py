@@ -127,6 +127,9 @@ def decide(
             "correct target_step in its [[run]], else see why"
         )
         return RetryDecision(choice="after-change", cause=cause, why=early)
+    if cause == "cancelled-by-user" and found.confidence == "low":
+        told = "it was told to stop, and nothing shows that a person did that: find out who or what did"
+        return RetryDecision(choice="after-change", cause=cause, why=told)
     if cause in ENDED_ON_PURPOSE:
         choice: RetryChoice = "none" if cause in ("completed", "requeued") else "stop"
         return RetryDecision(choice=choice, cause=cause, why=ENDED_ON_PURPOSE[cause])

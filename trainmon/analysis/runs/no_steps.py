@@ -111,14 +111,20 @@ def at_its_target(run: Run, how: str) -> Judgement:
     knows how it ended (`how`): by the exit code in W&B, else by an error or the last words in its log."""
     lines = () if run.log is None else _last_lines(run.log)
     what, words = f"{how}, at step {run.progress.step:,}, its target", _last_words(lines, len(lines))
-    code = None if run.wandb_file is None else run.wandb_file.exit_code
-    if code is None and run.wandb is not None and run.wandb.current is not None and not run.wandb.active:
-        code = {"finished": 0, "failed": 1}.get(run.wandb.current.state)
+    code = _wandb_code(run)
     if code:
         return Judgement("dead", f"{what}: W&B recorded that it failed")
     if code is None and not words and _fatal_end(lines) is None:
         return Judgement("unknown", f"{what}; nothing shows whether it ended well")
     return finished(run, what, "; W&B recorded exit code 0" if code == 0 else f"; its log ends with: {words}")
+
+
+def _wandb_code(run: Run) -> int | None:
+    """The exit code of its script, as far as W&B recorded one."""
+    code = None if run.wandb_file is None else run.wandb_file.exit_code
+    if code is None and run.wandb is not None and run.wandb.current is not None and not run.wandb.active:
+        code = {"finished": 0, "failed": 1}.get(run.wandb.current.state)
+    return code
 
 
 NO_ERROR = frozenset({"none", "human", "scheduler"})
@@ -159,7 +165,7 @@ def _ended_well(run: Run, how: str) -> Judgement:
     if goal is None or step is None:
         return Judgement("finished", how) if goal is not None else not_finished(run, how, "finished")
     if step >= goal:
-        return finished(run, how, f"; {how}")
+        return at_its_target(run, how) if _wandb_code(run) else finished(run, how, f"; {how}")
     return not_finished(run, f"{how}, at step {step:,}")
 
 
@@ -501,6 +507,8 @@ def stopped_or_silent(run: Run, context: RunContext, job: Job | None, quiet: Sec
     """Silent under an armed kill switch: it obeyed, unless its job still runs, its GPUs still spin, or it was silent
     before: a run that hangs reads no switch."""
     judged = silent(run, context, job, quiet, now)
+    if judged.verdict in ("finished", "diverged"):
+        return judged
     armed_at, at = None if run.kill is None else run.kill.armed_at, run.progress.at
     is_in_time = armed_at is None or at is None or armed_at <= at + patience(run)
     if job is None and is_in_time and not steps_on_under_it(run) and judged.verdict != "hung":

@@ -93,7 +93,8 @@ def judge(run: Run, context: RunContext, now: Instant) -> Judgement:
     last = context.last_attempts.get(run.name)
     if last is not None and survivor(run, (last,), now) is not None:
         judged = judged.also(f"; {survivor_text(last, now)}")
-    is_dead = judged.verdict == "dead" and last is not None and last.job_id is None
+    is_killed = judged.verdict == "unknown" and last is not None and is_by_a_person(last.end) is True
+    is_dead = (judged.verdict == "dead" or is_killed) and last is not None and last.job_id is None
     if is_dead and (who := stopped_by(run, context.actions, now)) is not None:
         return stopped(Stop(who), judged.why)
     is_ended = judged.verdict in ENDED and not is_running(run, context.jobs, context.sources)

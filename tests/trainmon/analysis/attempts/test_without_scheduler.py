@@ -380,3 +380,45 @@ def test_a_run_that_failed_at_its_target_by_wandb_has_not_completed() -> None:
     story.steps(20, 18, 19, 20).wandb(60, wandb_run("a", "failed", 5, 40, 20)).at(120).say()
     assert story.attempt.cause is not None
     assert not story.attempt.has_completed
+
+
+DONE = ("Training completed successfully.",)
+
+
+@pytest.mark.parametrize(
+    ("state", "lines", "switch", "verdict", "cause"),
+    [
+        ("finished", (), "taken", "finished", "completed"),
+        ("finished", DONE, "armed", "finished", "completed"),
+        ("failed", (), "taken", "stopped", "kill-switch"),
+        ("failed", DONE, "", "dead", "unknown"),
+        ("crashed", (), "", "unknown", "unknown"),
+        ("crashed", (), "taken", "stopped", "kill-switch"),
+        ("crashed", DONE, "taken", "finished", "completed"),
+        ("killed", DONE, "", "finished", "completed"),
+        ("preempted", DONE, "", "finished", "completed"),
+    ],
+)
+def test_how_a_run_ended_at_its_target_by_wandb_is_one_for_the_verdict_and_the_attempt(
+    state: str, lines: tuple[str, ...], switch: str, verdict: str, cause: CauseName
+) -> None:
+    story = Story(replace(WANDB, target_step=20, kill_switch="/fsx/kill"), slurm=False)
+    polled = Source(name="wandb:llm", kind="wandb", cluster="prod", phase="up", period=30.0)
+
+    def seen(at: int, status: str, *, is_armed: bool) -> None:
+        armed = SwitchSample("/fsx/kill", exists=is_armed, mtime=BEGIN + 194 if is_armed else None)
+        story.at(at).say(SourceChanged(replace(polled, answered_at=story.now)))
+        story.say(NodeReading("login1", "prod", story.now, SwitchSamples(1, story.now, (armed,))))
+        story.wandb(at, wandb_run("a", status, 5, min(at, 199), 20))
+
+    for at in range(10, 200, 10):
+        seen(at, "running", is_armed=False)
+        story.steps(at, at // 10)
+    story.steps(194, 20)
+    seen(195, "running", is_armed=switch != "")
+    seen(199, "running", is_armed=switch == "armed")
+    story.log(199, *lines)
+    for at in range(230, 4_000, 60):
+        seen(at, state, is_armed=switch == "armed")
+    assert story.attempt.cause is not None
+    assert (story.state.runs["llm"].verdict, story.attempt.cause.cause) == (verdict, cause)
