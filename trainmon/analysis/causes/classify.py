@@ -99,15 +99,15 @@ NO_LOSS = re.compile(
 """What counts where no loss of the training is read: that of an evaluation, or the gradient."""
 
 
-def diverged(signs: Signs) -> Found | None:
-    """The last of the losses that the dashboard shows, if the last two are NaN or infinite. A line without one counts
-    if its gradient is so: Megatron-LM leaves out a loss that is NaN, and fp16 shows it as 0."""
+def diverged(signs: Signs, least: int = 2) -> Found | None:
+    """The last of the losses that the dashboard shows, if the last ones (`least`) are NaN or infinite. A line without
+    one counts if its gradient is so: Megatron-LM leaves out a loss that is NaN, and fp16 shows it as 0."""
     last = signs.lines[-RESULT_LINES:]
     read = enumerate(report(line.head + line.text for line in last).lines)
     known = [(at, one.found.loss or one.found.grad_norm) for at, one in read if one.found is not None]
     losses = [(at, loss) for at, loss in known if loss is not None]
     losses = losses or [(at, math.nan) for at, line in enumerate(last) if NO_LOSS.search(line.text)]
-    if len(losses) < 2 or any(math.isfinite(loss) for _, loss in losses[-2:]):
+    if len(losses) < least or any(math.isfinite(loss) for _, loss in losses[-least:]):
         return None
     return Found(len(signs.lines) - len(last) + losses[-1][0], RULE["diverged"], "loss: nan", 2)
 
@@ -191,7 +191,7 @@ def classify(facts: CauseFacts) -> Classification:
         return _answer(facts, signs, ended.cause, is_sure, found, ended)
     if found is not None and is_sure:
         return _answer(facts, signs, found.rule.cause, _ends(found, signs), found)
-    if (nan := diverged(signs)) is not None:
+    if (nan := diverged(signs, 1 if ended_well else 2)) is not None:  # no step follows that could repair it
         return _answer(facts, signs, "diverged", True, nan)
     return _guess(facts, signs, found)
 

@@ -134,13 +134,15 @@ NO_ERROR = frozenset({"none", "human", "scheduler"})
 def finished(run: Run, how: str, tail: str = "", known: Classification | None = None) -> Judgement:
     """The verdict on a run that ended well at its target, as far as something else knows: if its loss is a number, and
     no error ended it, which a script may ignore: by the known cause, else by the end of its log."""
-    is_error = known is not None and known.confidence == "high" and known.family not in NO_ERROR
+    is_lost = known is not None and known.cause == "diverged"
+    is_error = not is_lost and known is not None and known.confidence == "high" and known.family not in NO_ERROR
     cause = known if is_error else None if run.log is None else _fatal_end(_last_lines(run.log))
     if cause is not None:
         return Judgement("dead", f"{how}, with an error: {cause.cause}")
     reached, loss = f"reached step {run.progress.step:,} of {run.target_step:,}", run.progress.loss
-    if loss is not None and not math.isfinite(loss):
-        return Judgement("diverged", f"{reached}, but the loss is {non_finite_text(loss)}{tail}")
+    bad = loss if loss is not None and not math.isfinite(loss) else math.nan if is_lost else None
+    if bad is not None:
+        return Judgement("diverged", f"{reached}, but the loss is {non_finite_text(bad)}{tail}")
     return Judgement("finished", reached + tail)
 
 

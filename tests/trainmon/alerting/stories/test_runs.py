@@ -457,6 +457,20 @@ def test_a_kill_switch_that_a_person_removed_before_a_crash_does_not_hide_it(lag
         follow_ups(story)
 
 
+@pytest.mark.parametrize("bad", [1, 3])
+def test_a_job_that_ends_well_with_a_nan_has_diverged_by_its_attempt_and_its_advice_too(bad: int) -> None:
+    with Training(phone("critical")) as story:
+        story.hear(RunsChanged((replace(SPEC, target_step=25),))).live(100)
+        for step in range(26, 26 + bad):
+            story._write(STEP.format(step, 0.0).replace("0.0000E+00", "nan"), story.clock.wall)
+        story.end("COMPLETED", exit_code="0:0").live(400)
+        (attempt,) = story.state.attempts.values()
+        assert attempt.cause is not None
+        assert (story.state.runs["llm"].verdict, attempt.cause.cause) == ("diverged", "diverged")
+        assert attempt.retry_decision == "after-change"
+        story.expected |= {one.key for one in story.new()}
+
+
 def test_no_retry_is_suggested_of_a_run_that_a_person_stopped_whatever_its_log_shows() -> None:
     with Training(phone("info")) as story:
         story.hear(RunsChanged((replace(SPEC, retry=RetryPolicy(auto_requeue="suggest")),))).live(100)

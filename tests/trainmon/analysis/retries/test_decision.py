@@ -54,6 +54,11 @@ def test_after_an_attempt_that_reached_the_target_one_without_a_step_has_nothing
     for target in (None, 100):
         decision = after(done, ended(1, "node-fail", "n1: DOWN", target_step=target))
         assert (decision.choice, decision.why) == ("stop", why)
+    torn = replace(done, has_checkpoints=True, last_committed_step=90)
+    assert after(torn, ended(1, "node-fail", "n1: DOWN")).choice == "after-node-swap", "its last step is not saved"
+    assert after(replace(torn, last_committed_step=100), ended(1, "node-fail", "n1: DOWN")).why == why
+    nan = after(ended(0, "diverged", last_step=100, target_step=100))
+    assert nan.why == "diverged: a retry needs an earlier checkpoint, or other data or settings first"
     assert after(done, ended(1, "nccl-timeout", target_step=200)).choice == "now", "there is more to train"
     assert after(done, ended(1, "nccl-timeout", last_step=20, target_step=100)).choice == "now", "it trains anew"
 
