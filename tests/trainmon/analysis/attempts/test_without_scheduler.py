@@ -11,6 +11,7 @@ from tests.trainmon.analysis.attempts.story import BEGIN, JOB, SPEC, STEP, Story
 from trainmon.analysis.attempts import unrecorded
 from trainmon.model import (
     AttemptsRestored,
+    CauseName,
     Cluster,
     ClustersChanged,
     HostSample,

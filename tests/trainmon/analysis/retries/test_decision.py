@@ -95,7 +95,8 @@ def test_an_end_before_the_target_needs_a_person() -> None:
 def test_what_may_have_been_a_person_is_not_said_to_be_one() -> None:
     sure = ended(0, "cancelled-by-user")
     assert (after(sure).choice, after(sure).why) == ("stop", "a person ended it")
-    assert sure.end is not None and sure.cause is not None
+    assert sure.end is not None
+    assert sure.cause is not None
     told = replace(sure, end=replace(sure.end, cause=replace(sure.cause, confidence="low")))
     assert after(told).choice == "after-change"
     assert after(told).why == (
