@@ -47,7 +47,8 @@ class Menu(Dialog[str | None]):
 
     def on_mount(self) -> None:
         self.lines.styles.height = min(len(self.entries) + len(self.views), 14)
-        self.lines.set_rows([*rows(self.entries), *self.views])
+        column = max(cell_width(one.title) for one in self.entries)
+        self.lines.set_rows([*(entry_row(one, column) for one in self.entries), *self.views])
         self.lines.focus()
 
     def on_keyed_lines_moved(self, event: KeyedLines.Moved) -> None:
@@ -88,12 +89,8 @@ def why_not(offer: Offer) -> str:
     return "" if refusal is None else clean(refusal.why + (f"; {say(refusal.hint)}" if refusal.hint else ""), 600)
 
 
-def rows(found: Sequence[Offer]) -> list[Row]:
-    """The lines. A refused verb is dim, with its reason, which may be cut: the full reason stands below."""
-    return [entry_row(entry, max(cell_width(one.title) for one in found)) for entry in found]
-
-
 def entry_row(entry: Offer, column: int) -> Row:
+    """A line. A refused verb is dim, with its reason, which may be cut: the full reason stands below."""
     key, title = f" {VERB[entry.verb].key:<6}", pad(entry.title, column)
     if entry.refusal is None:
         return Row(entry.verb, (Span(key, "accent bold"), Span(title)))

@@ -287,7 +287,8 @@ def cells_read(one: ReadLine) -> tuple[Cell, ...]:
         return cells(one.text)
     if one.format == LEARNED and (line := read(one.text)) is not None:
         return cells(one.text, values(line))
-    return cells(one.text, {name: value for name in NAMES if (value := getattr(one.found, name, None)) is not None})
+    names = NAMES if "nan" in one.text.lower() else [name for name in NAMES if name != "nan_iterations"]  # 0, unsaid
+    return cells(one.text, {name: value for name in names if (value := getattr(one.found, name, None)) is not None})
 
 
 def cells_by(template: str, line: str) -> tuple[Cell, ...] | None:

@@ -36,6 +36,7 @@ def test_every_number_is_a_cell_and_no_date_time_or_path_is() -> None:
     ("line", "fields"),
     [
         (LINE, {"100": "step", "3.2145": "loss", "312.45": "step_time_ms"}),
+        ("[rank 0] INFO     [step 10] loss=2.3400 | lr=3.00e-04", {"0": "", "10": "step", "2.3400": "loss"}),
         (" iteration  1200/ 5000 | consumed samples: 9 | lm loss: 3.25E+00 |", {"1200": "step", "5000": "target_step"}),
     ],
 )
