@@ -309,7 +309,9 @@ def _dangers(attempt: Attempt, run: Run, state: State) -> Iterator[Outlook]:
         if node is not None and node.state == "DOWN":
             yield Outlook(what=f"{name} is down", cause=stated("node-fail", f"{name}: Slurm reports it DOWN"))
     if run.verdict in SILENT:
-        yield Outlook(what="hangs", since=run.progress.at, cause=_of_silence(run))
+        yield Outlook(
+            what="hangs" if run.verdict == "hung" else "has stalled", since=run.progress.at, cause=_of_silence(run)
+        )
     elif run.verdict == "diverged":
         yield Outlook(what="its loss has diverged", cause=stated("diverged", run.why))
     elif (trouble := loss.wandb_trouble(run)) is not None and trouble.state == "spike":

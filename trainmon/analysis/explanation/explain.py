@@ -410,12 +410,12 @@ def requeued_by(attempt: Attempt, actions: Iterable[Record]) -> Iterator[str]:
 
 
 def _danger(attempt: Attempt) -> str:
-    """`, and hangs: no step for 5m; if it ends now its cause is hang`."""
+    """`, and hangs: no step since 2025-06-15 14:00:00 UTC; if it ends now, its cause is hang`."""
     outlook = attempt.outlook
     if outlook is None or outlook.cause is None:
         return ""
-    steps = "" if outlook.since is None else f": no step for {duration(max(0.0, attempt.seen_at - outlook.since))}"
-    when = "then" if outlook.cause.cause in ("preempted", "time-limit") else "if it ends now"
+    steps = "" if outlook.since is None else f": no step since {at_text(outlook.since)}"
+    when = "then" if outlook.cause.cause in ("preempted", "time-limit") else "if it ends now,"
     return f", and {outlook.what}{steps}; {when} its cause is {outlook.cause.cause}"
 
 
@@ -484,12 +484,12 @@ LINE = 300
 """Characters of a line."""
 
 HELPS: Mapping[RetryChoice, str] = {
-    "now": "may help",
-    "after-change": "helps only after a change",
-    "after-node-swap": "helps only on other nodes",
-    "evaluator": "only of the evaluator",
-    "stop": "does not help",
-    "none": "is not needed",
+    "now": "a restart may help",
+    "after-change": "a restart helps only after a change",
+    "after-node-swap": "a restart helps only on other nodes",
+    "evaluator": "only the evaluator must run again",
+    "stop": "a restart does not help",
+    "none": "no restart is needed",
 }
 
 
@@ -509,7 +509,7 @@ def brief(
         f"cause: {named(cause)}. {meaning(attempt, cause.cause, actions)}",
         f"lost: {_loss(attempt)}",
         f"by: {'; '.join(_by(attempt, actions)) or 'not known'}",
-        f"restart: {HELPS[retry.choice]}; {retry.why}",
+        f"decision: {HELPS[retry.choice]}; {retry.why}",
     )
     return tuple(clean(scrub(line), LINE) for line in lines)
 

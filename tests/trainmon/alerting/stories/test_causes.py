@@ -55,7 +55,7 @@ def test_the_first_message_goes_at_once_and_one_follow_up_names_the_cause() -> N
             "cause: cuda-oom (OutOfMemoryError), certain. A GPU ran out of memory.",
             "lost: 100 steps, 1.6 GPU hours of 16.0 GPU hours",
             "by: rank 3: torch.OutOfMemoryError: CUDA out of memory",
-            "restart: helps only after a change; cuda-oom: a retry needs a change of the batch size, "
+            "decision: a restart helps only after a change; cuda-oom: a retry needs a change of the batch size, "
             "activation checkpointing or the placement first",
         ]  # fmt: skip
         assert render([follow_up], 0.0).threads == (first.key,)
@@ -180,7 +180,7 @@ def test_the_line_of_the_exception_is_shown_and_a_cause_that_needs_a_change_says
         story.at(10).hear(end(story, missing)).wrong("run-dead", RUN).at(11)
         body = text(story, story.expect("fire", RUN))
         assert "by: ModuleNotFoundError: No module named 'a'" in body
-        assert "restart: helps only after a change; import-error: Install the package" in body
+        assert "decision: a restart helps only after a change; import-error: Install the package" in body
 
 
 def test_a_cause_that_is_not_known_is_not_told() -> None:
@@ -254,7 +254,7 @@ def test_a_node_that_fails_is_named_and_what_is_not_certain_says_so() -> None:
         body = text(story, story.expect("fire", RUN))
         assert "cause: node-fail, not certain." in body
         assert "by: n2; n2: DOWN in Slurm (Not responding)" in body
-        assert "restart: helps only on other nodes; node-fail on n2" in body
+        assert "decision: a restart helps only on other nodes; node-fail on n2" in body
 
 
 def test_a_delivery_by_a_fallback_of_the_follow_up_does_not_count_as_news() -> None:

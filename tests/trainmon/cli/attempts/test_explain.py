@@ -15,6 +15,7 @@ from tests.trainmon.cli.test_main import trainmon
 from tests.trainmon.ledger.records import action
 from trainmon.analysis.causes.classify import stated
 from trainmon.ledger.ledger import Ledger
+from trainmon.lib import at_text
 from trainmon.model import Attempt, AttemptEnd, Classification, EvalResult, Evidence, Outlook, Record
 
 NOW = time.time()
@@ -162,7 +163,10 @@ def test_an_attempt_that_still_runs_says_what_is_wrong_with_it_now(tmp_path: Pat
     hangs = Outlook(what="hangs", since=now - 300, cause=stated("hang", "no step; its GPUs are 100% busy"))
     one = replace(dead("91", 0.0), end=None, started_at=now - 900, seen_at=now, last_step=12, outlook=hangs)
     kept(tmp_path, one)
-    said = "is still running at step 12, for 15m, and hangs: no step for 5m; if it ends now its cause is hang."
+    said = (
+        f"is still running at step 12, for 15m, and hangs: no step since {at_text(now - 300)}; if it ends now, its "
+        "cause is hang."
+    )
     text, markdown = explain(tmp_path, "91").stdout, explain(tmp_path, "91", "--markdown").stdout
     assert said in " ".join(text.split())
     assert "no step; its GPUs are 100% busy\n" in text

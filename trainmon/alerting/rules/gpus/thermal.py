@@ -280,7 +280,7 @@ class GpuIdle(GpuRule, frozen=True, kw_only=True):
             severity="warning",
             summary=f"is idle ({gpu.utilization_pct}%{power}) while {run.name} trains; it {held}",
             evidence=(f"{run.name}: {run.why}", *(f"pid {p.pid}: {p.command}" for p in gpu.processes[:3])),
-            advice=f"check whether its rank died or waits: trainmon-tui stacks {run.name}, or its log (key 4)",
+            advice="check whether its rank died or waits: py-spy dump of its process, or the log of the run (key 4)",
             run=run.name,
         )  # fmt: skip
 

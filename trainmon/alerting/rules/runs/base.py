@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 from trainmon.alerting.rules.base import Family, Rule, Unknown, Unseen, silent
-from trainmon.analysis.attempts import places_in, ranks_of_log, with_places
+from trainmon.analysis.attempts import places_in, rank_processes, ranks_of_log, with_places
 from trainmon.analysis.retries import decide, may_requeue
 from trainmon.analysis.runs import Queue, RunContext, last_attempts, queue_of, writers
 from trainmon.lib import Instant, Seconds, clean
@@ -189,6 +189,11 @@ def how_to_hold(state: State, run: Run) -> str:
     """How to keep the jobs of a run from starting: then its next attempt waits until a person has found the cause."""
     has_job = present_in(state, run) or waiting_in(state, run)
     return f"H holds its jobs: trainmon-tui hold {run.name}; " if has_job else ""
+
+
+def how_to_see_stacks(state: State, run: Run) -> str:
+    """How to see where its ranks wait: they can be asked if it is known which processes they are."""
+    return f"trainmon-tui stacks {run.name}" if rank_processes(run, state) else "py-spy dump of its processes"
 
 
 def how_to_queue(state: State, run: Run) -> str:

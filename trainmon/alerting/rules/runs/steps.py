@@ -20,6 +20,7 @@ from trainmon.alerting.rules.runs.base import (
     file_source,
     how_to_cancel,
     how_to_requeue,
+    how_to_see_stacks,
     log_source,
     present_in,
     tail,
@@ -560,8 +561,8 @@ class RunHung(StallRule, frozen=True, kw_only=True):
 
     def advice(self, state: State, run: Run) -> str:
         return (
-            f"trainmon-tui stacks {run.name} shows where its ranks wait; a hung trainer does not look at its switches: "
-            f"{how_to_cancel(run)}; or {how_to_requeue(state, run)}"
+            f"{how_to_see_stacks(state, run)} shows where its ranks wait; a hung trainer does not look at its "
+            f"switches: {how_to_cancel(run)}; or {how_to_requeue(state, run)}"
         )
 
 
