@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.bench.flapping import PER_DAY, REACH, Day, day, rss_mib
 
-TICK = 8.0
+TICK = 16.0
 WINDOW = 320.0
 """Of whole ticks, so that each hour meets the faults at the same seconds."""
 
