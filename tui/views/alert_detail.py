@@ -332,15 +332,14 @@ def choices(alerts: Sequence[Alert]) -> tuple[Choice, ...]:
         ("node", "all alerts on node {}", nodes),
         ("run", "all alerts of run {}", runs),
     )
-    shown = {one: one.replace(":", " ", 1) for one in subjects}
-    first = f"{rules[0]} on {shown[subjects[0]]}" if len(alerts) == 1 else f"these {counted(len(alerts), 'alert')}"
+    first = f"{rules[0]} on {subjects[0]}" if len(alerts) == 1 else f"these {counted(len(alerts), 'alert')}"
     these = tuple({"rule": one.rule, "subject": one.subject} for one in alerts)
     return (
         Choice("these", clean(first, 200), these),
         *(
             Choice(
                 key,
-                clean(text.format(listed([shown.get(name, name) for name in names], most=3)), 200),
+                clean(text.format(listed(names, most=3)), 200),
                 tuple({key: name} for name in names),
             )
             for key, text, names in offered

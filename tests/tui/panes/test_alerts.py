@@ -339,9 +339,9 @@ def test_a_runs_own_screen_leads_to_its_alerts() -> None:
 
 def test_what_may_be_muted_goes_from_the_narrowest_to_the_widest() -> None:
     assert [one.text for one in choices([ALERTS[1]])] == [
-        "gpu-hot on gpu gpu-003/5",
+        "gpu-hot on gpu:gpu-003/5",
         "rule gpu-hot, on every run, node and disk",
-        "all alerts on gpu gpu-003/5",
+        "all alerts on gpu:gpu-003/5",
         "all alerts on node gpu-003",
     ]
     assert [one.key for one in choices([ALERTS[0]])] == ["these", "rule", "run"]
