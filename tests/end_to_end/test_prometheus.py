@@ -240,7 +240,7 @@ def test_an_open_screen_is_read_over_ssh_and_a_closed_one_from_prometheus(
         assert {node["name"]: node["probe"] for node in found["nodes"]} == {"n0": "prometheus", "n1": "prometheus"}
         assert [*breaches(found)] == []
         screen = product.screen("--config", str(config))
-        screen.until_shown(r"prometheus \d+s", r"n1 +60 +60", r"n0:/ +2\.8T", r"n1:/ +2\.8T")
+        screen.until_shown(r"prometheus \d+s", r"n1 +99 +99", r"n0:/ +2\.8T", r"n1:/ +2\.8T")
         assert not nodes.sessions_of(0)
         screen.keys("2j\r")
         screen.until_shown("read by +nvml", r"[›│] +0 +41 ")
@@ -249,7 +249,7 @@ def test_an_open_screen_is_read_over_ssh_and_a_closed_one_from_prometheus(
         screen.keys("\x1b")
         screen.until_shown("zoomed")
         screen.keys("z")
-        screen.until_shown("n1 +41 +41", r"n1:/ +(?!2\.8T)\d", r"n0:/ +2\.8T")
+        screen.until_shown("n1 +97 +97", r"n1:/ +(?!2\.8T)\d", r"n0:/ +2\.8T")
         assert len(re.findall("n1:/ ", screen.text())) == 1, "no disk is shown twice"
-        screen.until_shown("n1 +60 +60", r"n1:/ +2\.8T", seconds=180)
+        screen.until_shown("n1 +99 +99", r"n1:/ +2\.8T", seconds=180)
         until(lambda: not nodes.sessions_of(1), "its connection is closed")
