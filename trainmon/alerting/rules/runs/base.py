@@ -205,7 +205,7 @@ def how_to_queue(state: State, run: Run) -> str:
     commands = (state.jobs[key].command for key in run.jobs if key in state.jobs)
     command = next((clean(command, 200) for command in commands if command), None)
     if command is None and not run.jobs and (run.spec.job is None or run.spec.nodes):  # it has no Slurm job
-        return "start it again by hand"
+        return ("end its processes on its nodes, then " if run.verdict in SILENT else "") + "start it again by hand"
     present = present_in(state, run)
     sbatch = "sbatch" if present is None else f"sbatch --dependency=afterany:{present.id}"
     how = f" with {sbatch}" if command is None else f": {sbatch} {command}"

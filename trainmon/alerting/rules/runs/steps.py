@@ -562,7 +562,7 @@ class RunHung(StallRule, frozen=True, kw_only=True):
     def advice(self, state: State, run: Run) -> str:
         return (
             f"{how_to_see_stacks(state, run)} shows where its ranks wait; a hung trainer does not look at its "
-            f"switches: {how_to_cancel(run)}; or {how_to_requeue(state, run)}"
+            f"switches: {f'{how_to_cancel(run)}; or ' if run.jobs else ''}{how_to_requeue(state, run)}"
         )
 
 

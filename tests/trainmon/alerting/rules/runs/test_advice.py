@@ -82,6 +82,9 @@ def test_a_run_without_a_script_is_submitted_by_hand_as_its_job_was() -> None:
     for spec in (replace(BARE, job=None), replace(BARE, nodes=("gpu-001",))):
         by_hand = state(spec=spec)
         assert how_to_queue(by_hand, by_hand.runs["llm"]) == "start it again by hand"
+        silent = state(spec=spec, verdict="stalled")
+        words = "end its processes on its nodes, then start it again by hand"
+        assert how_to_queue(silent, silent.runs["llm"]) == words, "it may still compute, and write checkpoints"
 
 
 @pytest.mark.parametrize(
