@@ -453,8 +453,7 @@ def space(shown: ShownDisk, state: State, width: int) -> Iterator[Line]:
         text, style = full_in(ends, now)
         yield from wrapped_fact("full in", clean(f"{text.rstrip('!')}{doubt(shown, ends, now)}"), width, style)
     note = notes(shown, now)
-    if note.text:
-        yield fact("note", note.text, width, note.style)
+    yield from optional_fact("note", note.text, width, note.style)
 
 
 def writers(shown: ShownDisk, state: State, width: int) -> Iterator[Line | Linked]:
