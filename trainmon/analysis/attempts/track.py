@@ -392,7 +392,8 @@ PAUSE: Seconds = 600.0
 
 def watched(one: Attempt, before: Attempt | None, run: Run, state: State) -> Attempt:
     """The attempt with the time that has passed since it was seen before. While the verdict on its run is not known,
-    nobody watches it. Of several jobs of a run, the verdict is about the first one."""
+    nobody watches it. Of several jobs of a run, the verdict is about the first one. Right after this machine slept, or
+    its clock was set forward, its log was not read for long: that is no silence of its own."""
     if before is None or not before.is_open or one.last_step is None:
         return one
     is_first = one.job_id is None or run.job == f"{one.cluster}/{one.job_id}"
@@ -400,7 +401,9 @@ def watched(one: Attempt, before: Attempt | None, run: Run, state: State) -> Att
         return one
     began = before.seen_at if one.first_step_at is None else one.first_step_at
     until = began if one.watched_until is None else one.watched_until
-    facts = _hung(one, began, until, run)
+    read_at = state.at if run.log is None or run.log.checked_at is None else run.log.checked_at
+    is_unread = state.at - read_at > PAUSE and one.hung_since is None and one.told_end is None
+    facts = {} if is_unread else _hung(one, began, until, run)
     if run.verdict != "unknown" and one.seen_at > until:
         facts |= {"watched_until": one.seen_at, "watched_s": one.watched_s + _known(until, one.seen_at, until)}
     facts |= _saving(one, began, until, run, state, is_hung=facts.get("hung_since", one.hung_since) is not None)

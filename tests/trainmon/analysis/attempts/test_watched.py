@@ -79,6 +79,14 @@ def test_a_silence_or_a_save_of_which_nobody_saw_the_end_counts_as_long_as_it_wa
     assert (story.attempt.saving_since, spent(story.attempt)) == (None, (50, 0, 15, 1))
 
 
+def test_a_clock_that_is_set_forward_makes_no_hang() -> None:
+    """Its host answers at once, and its log is read a second later."""
+    story = tick(Story(replace(LOGGED, stall_after=60.0)).queue(10, JOB).steps(20, 1, 2, 3), 40).gpus(3_640, "login1")
+    assert story.queue(3_641, JOB).attempt.hung_since is None
+    tick(story.steps(3_642, 20, 21), 3_650)
+    assert (story.attempt.hung_since, spent(story.attempt)[1]) == (None, 0)
+
+
 def test_a_save_during_which_its_host_does_not_answer_is_one_save() -> None:
     story = tick(Story(LOGGED).queue(10, JOB).steps(20, 1, 2, 3), 40)
     tick(story.steps(44, 40).log(45, SAVING), 50, 60).queue(240, JOB)
