@@ -115,6 +115,7 @@ def test_the_root_cause_beats_what_follows_from_it(log: str, cause: CauseName) -
         ("NVRM: API mismatch: the client has the version 535.1", "driver-mismatch"),
         ("1 Workers killed due to memory pressure (OOM)", "host-oom"),
         ("kill switch file /out/KILL found, exiting", "kill-switch"),
+        ("exiting program after 235.02 minutes", "time-limit"),
         ("no kill switch file /out/KILL found", "unknown"),
         ("Some tensors: HorovodAllreduce_3 [missing ranks: 2, 3]", "hang"),
         ("NCCL WARN NET/IB : Got completion from peer 10.0.0.7<5> with status=12 opcode=0", "nccl-network"),

@@ -45,7 +45,7 @@ SCHEDULER = (
             r"\bjob\b.{0,60}(?:exceeded|reached).{0,30}\btime ?limit",
             r"maximum (?:run ?time|execution time|job duration).{0,20}(?:exceeded|reached)",
             r"exceeded the maximum (?:execution|run ?time)", r"timeout: sending signal",
-            r"\btrainmon: ended\b.{0,40}: stop: the time limit",
+            r"\btrainmon: ended\b.{0,40}: stop: the time limit", r"\bexiting program after [\d.]+ minutes",
         ),
     ),
     Rule(
