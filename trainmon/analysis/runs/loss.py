@@ -118,7 +118,7 @@ def trouble_of(run: Run, kind: LossState) -> LossTrouble | None:
 def wandb_trouble(run: Run) -> LossTrouble | None:
     """The anomaly of its loss according to W&B's server, or else to the file of its W&B client."""
     wandb, file = run.wandb, run.wandb_file
-    if wandb is not None and wandb.phase in ("active", "several") and (wandb.trouble or wandb.recent):
+    if wandb is not None and wandb.phase in ("active", "several", "ended") and (wandb.trouble or wandb.recent):
         return wandb.trouble and replace(wandb.trouble, source=wandb.source)
     if file is None or file.trouble is None or not _is_current(file, run):
         return None

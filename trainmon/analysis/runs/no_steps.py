@@ -45,7 +45,6 @@ from trainmon.model import (
     Run,
     Stop,
     Verdict,
-    non_finite_text,
 )
 from trainmon.slurm.reasons import end_reason, waiting_reason
 
@@ -139,11 +138,17 @@ def finished(run: Run, how: str, tail: str = "", known: Classification | None = 
     cause = known if is_error else None if run.log is None else _fatal_end(_last_lines(run.log))
     if cause is not None:
         return Judgement("dead", f"{how}, with an error: {cause.cause}")
-    reached, loss = f"reached step {run.progress.step:,} of {run.target_step:,}", run.progress.loss
-    bad = loss if loss is not None and not math.isfinite(loss) else math.nan if is_lost else None
-    if bad is not None:
-        return Judgement("diverged", f"{reached}, but the loss is {non_finite_text(bad)}{tail}")
-    return Judgement("finished", reached + tail)
+    reached = f"reached step {run.progress.step:,} of {run.target_step:,}"
+    return if_its_loss_is_a_number(run, reached, is_lost=is_lost).also(tail)
+
+
+def if_its_loss_is_a_number(run: Run, how: str, *, is_lost: bool = False) -> Judgement:
+    """`finished`, or `diverged` by its last loss, or by the cause of its end."""
+    loss = run.progress.loss
+    if not is_lost and (loss is None or math.isfinite(loss)):
+        return Judgement("finished", how)
+    is_infinite = loss is not None and math.isinf(loss)
+    return Judgement("diverged", f"{how}, but the loss is {'infinite' if is_infinite else 'NaN'}")
 
 
 def _last_lines(log: Log) -> tuple[str, ...]:
@@ -174,11 +179,11 @@ def _ended_well(run: Run, how: str) -> Judgement:
 def not_finished(run: Run, how: str, otherwise: Verdict = "unknown") -> Judgement:
     """The verdict on a run that ended as if it were complete, and has not reached its target: `otherwise` if it has no
     target."""
-    goal, loss = run.target_step, run.progress.loss
-    if goal is not None:
-        return Judgement("dead", f"{how} of {goal:,}: not finished")
-    if otherwise == "finished" and loss is not None and not math.isfinite(loss):
-        return Judgement("diverged", f"{how}, but the loss is {non_finite_text(loss)}")
+    if run.target_step is not None:
+        return Judgement("dead", f"{how} of {run.target_step:,}: not finished")
+    judged = if_its_loss_is_a_number(run, how)
+    if otherwise == "finished" and judged.verdict == "diverged":
+        return judged
     return Judgement(otherwise, f"{how}; no target step is known")
 
 

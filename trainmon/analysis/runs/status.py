@@ -36,6 +36,7 @@ from trainmon.analysis.runs.no_steps import (
     after_its_process,
     ended_by,
     growth,
+    if_its_loss_is_a_number,
     is_by_a_person,
     is_unread,
     last_line_at,
@@ -512,7 +513,7 @@ def _finished(run: Run, last: WandbRun) -> Judgement:
     """The verdict after a regular end: the target step decides whether the run is complete."""
     goal = run.target_step
     if goal is not None and max(metric_names.step_of(last) or 0, run.progress.step or 0) >= goal:
-        return Judgement("finished", f"{_ended(last)} of {goal:,}")
+        return if_its_loss_is_a_number(run, f"{_ended(last)} of {goal:,}")
     return not_finished(run, _ended(last), "finished")
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.analysis.attempts.story import BEGIN, JOB, SPEC, STEP, Story, ended
+from trainmon.alerting.rules.runs.steps import LossNan
 from trainmon.analysis.attempts import unrecorded
 from trainmon.model import (
     AttemptsRestored,
     CauseName,
     Cluster,
     ClustersChanged,
+    Finding,
     HostSample,
     NodeReading,
     OwnProcess,
@@ -423,3 +426,19 @@ def test_how_a_run_ended_at_its_target_by_wandb_is_one_for_the_verdict_and_the_a
         seen(at, state, is_armed=switch == "armed")
     assert story.attempt.cause is not None
     assert (story.state.runs["llm"].verdict, story.attempt.cause.cause) == (verdict, cause)
+
+
+def test_a_run_that_wandb_alone_shows_has_not_finished_if_its_loss_is_nan() -> None:
+    story = Story(replace(WANDB, log=None, target_step=20), slurm=False)
+    polled = Source(name="wandb:llm", kind="wandb", cluster="prod", phase="up", period=30.0)
+    for at in range(10, 260, 10):
+        story.at(at).say(SourceChanged(replace(polled, answered_at=story.now)))
+        one = wandb_run("a", "running" if at < 200 else "finished", 5, min(at, 199), min(20, at // 10))
+        story.wandb(at, replace(one, summary={"train/loss": math.nan}))
+    run = story.state.runs["llm"]
+    assert (run.verdict, run.why) == (
+        "diverged",
+        "W&B reports that a finished at step 20 of 20, but the loss is NaN; target reached",
+    )
+    (found,) = LossNan().check(story.state, story.now)
+    assert isinstance(found, Finding), "the alert of before is not over"

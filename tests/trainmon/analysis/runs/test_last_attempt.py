@@ -61,6 +61,11 @@ def test_a_run_whose_job_slurm_has_forgotten_is_dead_by_its_last_attempt() -> No
     assert judged(attempt(None)) == ("dead", "job 88 ended 6m ago, at step 12,880")
 
 
+def test_what_a_person_cancelled_is_stopped_whatever_its_log_shows_also_when_its_job_is_forgotten() -> None:
+    assert judged(attempt("python-exception", scheduler_state="CANCELLED by ann"))[0] == "stopped"
+    assert judged(attempt("python-exception", scheduler_state="FAILED"))[0] == "dead"
+
+
 def test_a_run_without_a_scheduler_is_dead_by_its_receipt() -> None:
     command = attempt("python-exception", "receipt", exception="ValueError", job_id=None)
     assert judged(command, sources=OFF) == (
