@@ -116,31 +116,40 @@ def gpus_of(run: Run, nodes: Mapping[str, Node], sources: Mapping[str, Source], 
     return GpuActivity(tuple(gpu for name in names for gpu in nodes[name].gpus), len(names), len(run.spec.nodes))
 
 
+SLOWED = frozenset({"hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake"})
+"""Throttle reasons that are neither chosen by the owner nor the normal power limit."""
+
+
 def averages_of(
     run: Run, nodes: Mapping[str, Node], sources: Mapping[str, Source], now: Instant
-) -> list[tuple[float, GpuAverage]]:
-    """The power limit (W) and the averages of each GPU of a run. Empty where one of them is not known: then nothing
-    follows for all of them."""
+) -> list[tuple[GpuAverage, float]]:
+    """The averages of each GPU of a run, and the share of its power limit that it draws. Empty where one of them is not
+    known or shows something else: if it is slowed down, it draws little while it works, and another process may keep it
+    busy. Then nothing follows for all of them."""
     if not all(is_read(name, nodes, sources, now) for name in run.spec.nodes):
         return []
     paces = {(name, pace.index): pace for name in run.spec.nodes for pace in nodes[name].paces}
     gpus = [(gpu, paces.get((name, gpu.index))) for name in run.spec.nodes for gpu in nodes[name].gpus]
-    known = [(gpu.power_limit_w, pace) for gpu, pace in gpus if gpu.power_limit_w and pace is not None and not gpu.mig]
+    known = [
+        (pace, pace.power_w / gpu.power_limit_w)
+        for gpu, pace in gpus
+        if pace is not None and pace.power_w is not None and gpu.power_limit_w
+        and not gpu.mig and len(gpu.processes) < 2 and SLOWED.isdisjoint(gpu.throttle)
+    ]  # fmt: skip
     return known if len(known) == len(gpus) else []
 
 
-def all_wait(averages: Sequence[tuple[float, GpuAverage]], since: Instant, share: float = WAITING_POWER) -> bool:
+def all_wait(averages: Sequence[tuple[GpuAverage, float]], since: Instant, share: float = WAITING_POWER) -> bool:
     """Whether each of several GPUs has been busy since then, at less than this share of its power limit. Where ranks
     wait for one that saves, evaluates or reads, the GPU of that one is idle, or works."""
     return len(averages) > 1 and all(
-        pace.since <= since and (pace.utilization_pct or 0.0) >= BUSY_PCT and (pace.power_w or 0.0) < share * limit_w
-        for limit_w, pace in averages
+        pace.since <= since and (pace.utilization_pct or 0.0) >= BUSY_PCT and power < share for pace, power in averages
     )
 
 
-def did_work(averages: Sequence[tuple[float, GpuAverage]]) -> bool:
+def did_work(averages: Sequence[tuple[GpuAverage, float]]) -> bool:
     """Whether the GPUs have drawn the power of work."""
-    return bool(averages) and median((pace.power_w or 0.0) / limit_w for limit_w, pace in averages) >= LOW_POWER
+    return bool(averages) and median(power for _, power in averages) >= LOW_POWER
 
 
 # ---- who holds GPUs --------------------------------------------------------------------------------------------------

@@ -512,10 +512,10 @@ class RunMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Its usual interval before that step: a step after a long silence widens it."""
     gpus_worked: bool = False
     """Whether its GPUs drew the power of work at that step."""
+    hangs: bool = False
+    """Whether all its GPUs have waited since that step, for longer than such a wait may last."""
     waited_s: Seconds = 0.0
-    """The longest time between two steps in which all its GPUs waited."""
-    hung_after: Seconds | None = None
-    """How long it made no step when it was found that all its GPUs wait; null if that is not so since that step."""
+    """The longest such wait that ended by itself."""
     wandb: str | None = None
     """The id of the W&B run that counted that step; null if the log did."""
     losses: tuple[float, ...] = ()

@@ -1,8 +1,8 @@
 """Runs: verdicts, job matching, loss and throughput. Pure."""
 
 from trainmon.analysis.runs.context import (
+    BUSY,
     ENDED_RUNS_STAY,
-    PATIENCE,
     Queue,
     RunContext,
     has_begun,
@@ -19,7 +19,6 @@ from trainmon.analysis.runs.context import (
     owner_of,
     parts_by_node,
     patience,
-    patience_while_all_wait,
     position,
     present,
     process_runs,
@@ -67,9 +66,9 @@ from trainmon.analysis.runs.writers import (
 
 __all__ = [
     "AT_LEAST",
+    "BUSY",
     "ENDED_RUNS_STAY",
     "ENOUGH",
-    "PATIENCE",
     "REPORTED",
     "SIGMAS",
     "STILL",
@@ -100,7 +99,6 @@ __all__ = [
     "owner_of",
     "parts_by_node",
     "patience",
-    "patience_while_all_wait",
     "position",
     "present",
     "process_runs",

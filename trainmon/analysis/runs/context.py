@@ -398,14 +398,9 @@ def steps_after(run: Run, queue: Queue) -> bool:
 
 def patience(run: Run) -> Seconds:
     """How long the run may make no step before it counts as silent."""
-    latest = max(run.spec.stall_after, PATIENCE * (run.progress.cadence_s or 0.0))
-    return min(latest, run.memory.hung_after or latest) if run.spec.may_hang_early else latest
-
-
-def patience_while_all_wait(run: Run) -> Seconds:
-    """How long that is where all its GPUs wait."""
-    longest = max(run.progress.cadence_s or 0.0, run.memory.waited_s)
-    return min(patience(run), max(WAIT_AT_LEAST, WAITS * longest))
+    cadence, memory = run.progress.cadence_s or 0.0, run.memory
+    latest = max(run.spec.stall_after, PATIENCE * cadence)
+    return min(latest, max(WAIT_AT_LEAST, WAITS * max(cadence, memory.waited_s))) if memory.hangs else latest
 
 
 def is_late(run: Run, now: Instant) -> bool:

@@ -526,7 +526,8 @@ def stopped_or_silent(run: Run, context: RunContext, job: Job | None, quiet: Sec
 def silent(run: Run, context: RunContext, job: Job | None, quiet: Seconds, now: Instant) -> Judgement:
     """The verdict after a silence that is longer than usual for this run."""
     progress = run.progress
-    usual = f" (usually every {duration(progress.cadence_s)}{why_early(run)})" if progress.cadence_s else ""
+    limits = (f"usually every {duration(progress.cadence_s)}" if progress.cadence_s else "", why_early(run))
+    usual = f" ({'; '.join(filter(None, limits))})" if any(limits) else ""
     gpus, is_process = gpus_of(run, context.nodes, context.sources, now), run.spec.process is not None
     if has_reached_target(run) and job is None and not is_process and (gpus.are_all_empty or gpus.mean_pct is None):
         return at_its_target(run, f"no step for {duration(quiet)}{usual}{missing_job(run, context, now)}")
@@ -534,12 +535,10 @@ def silent(run: Run, context: RunContext, job: Job | None, quiet: Seconds, now: 
 
 
 def why_early(run: Run) -> str:
-    """Its limit, and where that comes from, where it counts as silent before `stall_after`."""
-    limit, longest = run.memory.hung_after, WAITS * run.memory.waited_s
-    if limit is None:
-        return ""
-    why = "three times its longest such wait" if limit == longest else "all its GPUs waited"
-    return f"; limit {duration(limit)}: {why}"
+    """Its limit, and where that comes from, where all its GPUs wait."""
+    limit, memory = patience(run), run.memory
+    why = "three times its longest such wait" if limit == WAITS * memory.waited_s else "all its GPUs waited"
+    return f"limit {duration(limit)}: {why}" if memory.hangs else ""
 
 
 def weighed(run: Run, context: RunContext, job: Job | None, what: str, now: Instant) -> Judgement:

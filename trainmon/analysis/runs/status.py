@@ -165,8 +165,8 @@ def _living(run: Run, context: RunContext, job: Job | None, now: Instant) -> Jud
         return judged.also(tail)
     usual = f", usually every {duration(progress.cadence_s)}" if progress.cadence_s else ""
     if is_late(run, now):
-        why = f"no step for {ago(quiet)}{usual}; stalled only after {duration(patience(run))}"
-        return Judgement("healthy", f"{why}; the last was {where(progress)}{tail}")
+        usual += f"; stalled only after {duration(patience(run))}; the last was {where(progress)}"
+        return Judgement("healthy", f"no step for {ago(quiet)}{usual}{tail}")
     return Judgement("healthy", f"{where(progress)}, {ago(quiet)} ago{usual}{tail}")
 
 
@@ -317,7 +317,7 @@ def _without_a_step(run: Run, context: RunContext, now: Instant) -> Judgement:
 def _is_busy(run: Run, now: Instant) -> bool:
     """Whether it said so lately that it evaluates or saves, or is seen to write a checkpoint: that takes the time of
     many steps, and for the slow ones what three of them usually take."""
-    progress, within = run.progress, max(run.spec.stall_after, patience(run))
+    progress, within = run.progress, patience(run)
     if progress.doing != "train" and progress.doing_at is not None:
         return now - progress.doing_at <= max(within, OVERLONG * _usual(run, progress.doing))
     writing = _writing(run)

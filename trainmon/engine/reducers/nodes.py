@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from trainmon.analysis.gpus import EMPTY_MIB, is_nonfatal
+from trainmon.analysis.gpus import EMPTY_MIB, SLOWED, is_nonfatal
 from trainmon.analysis.runs import peers, throughput
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.lib import Instant, clean, clock_difference, scrub
@@ -215,10 +215,8 @@ def _troubles(node: Node, part: str, text: str | None) -> dict[str, str]:
 
 # ---- what is remembered of a node ------------------------------------------------------------------------------------
 
-SLOW = ("hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake")
-SLOWING = {bit: name for bit, name in THROTTLE.items() if name in SLOW}
+SLOWING = {bit: name for bit, name in THROTTLE.items() if name in SLOWED}
 SLOWING_MASK = sum(SLOWING)
-"""Throttle reasons that are neither chosen by the owner nor the normal power limit."""
 
 REBOOT_MARGIN = 60.0
 """A boot time that is later by at least this many seconds is a reboot. A clock that drifts moves the boot time by

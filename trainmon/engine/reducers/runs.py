@@ -8,14 +8,14 @@ import re
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts.steps import began_at, start_of
-from trainmon.analysis.gpus import LOW_POWER, all_wait, averages_of, did_work
+from trainmon.analysis.gpus import LOW_POWER, all_wait, averages_of, did_work, gpus_of
 from trainmon.analysis.runs import (
-    PATIENCE,
+    BUSY,
     RunContext,
     last_attempts,
     loss,
     loss_scale,
-    patience_while_all_wait,
+    patience,
     position,
     stopped_by,
     throughput,
@@ -95,7 +95,8 @@ def _steps(memory: RunMemory, run: Run) -> RunMemory:
     wandb = client_file.evidence(run)
     attempt = wandb.current if wandb is not None and counts(progress) else None
     is_other = attempt is not None and memory.wandb not in (None, attempt.id)  # its steps are not those of the other
-    is_late = memory.at is not None and at - memory.at > max(run.spec.stall_after, PATIENCE * (memory.cadence_s or 0.0))
+    limit = patience(replace(run, progress=replace(progress, cadence_s=memory.cadence_s)))
+    is_late = memory.at is not None and at - memory.at > limit
     is_reset = is_back or is_late or is_other or memory.at is None
     scales = (None if is_reset else memory.scale_peak, loss_scale(run))
     new = replace(
@@ -116,28 +117,29 @@ def _steps(memory: RunMemory, run: Run) -> RunMemory:
 
 
 def _waits(memory: RunMemory, run: Run, batch: EventBatch, context: RunContext, now: Instant) -> RunMemory:
-    """Whether all GPUs of a run have waited since its last step, for longer than ever: then it hangs. They must have
-    worked at that step, after a while of usual throughput. An alert from before a start of this program counts, too."""
-    before, log, at = run.memory.at, run.log, memory.at
-    if not run.spec.may_hang_early or at is None:
+    """Whether a run hangs because all its GPUs have waited since its last step, at which they worked, for longer than
+    ever. That is over with its next step, with what it announces, or when they work again."""
+    before, at, usual = run.memory.at, memory.at, memory.throughput
+    waiting = replace(memory, hangs=True)
+    limit = patience(replace(run, memory=waiting))
+    if at is None or not run.spec.may_hang_early or (at == before and now - at <= limit):
+        return replace(memory, hangs=False) if memory.hangs else memory
+    gpus = averages_of(run, context.nodes, context.sources, now)
+    if at != before or run.verdict in BUSY or gpus_of(run, context.nodes, context.sources, now).work:
+        is_over = memory.hangs and all_wait(gpus, before or now, LOW_POWER)  # they may work by now: the average rises
+        waited_s = max(memory.waited_s, now - (before or now)) if is_over else memory.waited_s
+        over = replace(memory, gpus_worked=did_work(gpus), waited_s=waited_s, hangs=False)
+        return memory if over == memory else over
+    if run.verdict != "healthy" or counts(run.progress):
         return memory
-    if at != before:
-        gpus = averages_of(run, context.nodes, context.sources, now)
-        # They work again by now, which raises the average.
-        is_after_wait = before is not None and memory.gpus_worked and all_wait(gpus, before, LOW_POWER)
+    if usual.usual_rate is None:  # the run was not watched for long: an alert may be from before that
         alerts = (one for one in batch.current("alerts").values() if one.run == run.name and one.rule == "run-hung")
-        return replace(
-            memory,
-            gpus_worked=did_work(gpus),
-            waited_s=max(memory.waited_s, at - (before or at)) if is_after_wait else memory.waited_s,
-            hung_after=next((one.found_at - at for one in alerts if one.is_open and one.found_at > at), None),
-        )
-    is_warm = memory.throughput.usual_rate is not None and at >= (memory.throughput.warm_at or at)
-    limit, quiet = patience_while_all_wait(run), now - max(at, 0.0 if log is None else log.at or 0.0)
-    may_hang = is_warm and memory.gpus_worked and not counts(run.progress) and run.verdict == "healthy"
-    if may_hang and quiet > limit and all_wait(averages_of(run, context.nodes, context.sources, now), at):
-        return replace(memory, hung_after=limit)
-    return memory
+        return waiting if any(one.is_open and one.found_at > at for one in alerts) else memory
+    last = last_attempts(batch.current("attempts").values()).get(run.name)
+    is_whole = last is None or last.ranks is None or last.ranks.ranks <= len(gpus)  # else a rank that is not seen saves
+    is_warm, grew_at = at >= (usual.warm_at or at), 0.0 if run.log is None else run.log.at or 0.0
+    is_known = is_warm and is_whole and memory.gpus_worked and now - grew_at > limit
+    return waiting if is_known and all_wait(gpus, at) else memory
 
 
 def _overflown(memory: RunMemory, gained: int) -> RunMemory:

@@ -23,6 +23,8 @@ from trainmon.model import (
     NodeReading,
     Process,
     RankLook,
+    RankProcess,
+    RankProcesses,
     Record,
     RetryPolicy,
     Route,
@@ -62,6 +64,10 @@ class Training(Story):
         self.rise = 0.0
         self.idle: set[str] = set()
         """The nodes of which the first GPU is idle."""
+        self.slowed: set[str] = set()
+        """The nodes of which the first GPU is slowed down by its hardware."""
+        self.guest = False
+        """Whether another process is on the GPUs."""
         self.away: set[str] = set()
         """The nodes that do not answer."""
         self.hear(RunsChanged((SPEC,)))
@@ -110,11 +116,13 @@ class Training(Story):
                 temperature_c=60,
                 memory_used_mib=used,
                 utilization_pct=0 if i == 0 and name in self.idle else self.use,
-                power_w=self.power,
+                power_w=self.power or None,
+                throttle_mask=HW_SLOWDOWN if i == 0 and name in self.slowed else 0,
             )
             for i in range(8)
         )
-        owners = (Process(100, user="ana", memory_mib=70_000),) if self.use else ()
+        pids = (100, 101) if self.guest else (100,)
+        owners = tuple(Process(pid, user="ana", memory_mib=30_000) for pid in pids) if self.use else ()
         facts = tuple(
             GpuFacts(i, uuid=f"{name}-{i}", memory_total_mib=81_559, power_limit_w=700.0, processes=owners)
             for i in range(8)
@@ -146,6 +154,7 @@ def test_a_hang_is_one_critical_message_though_a_watchdog_writes_and_slurm_says_
         story.live(3_300).expect("resolve", "run:llm")
 
 
+HW_SLOWDOWN = 0x8
 LEARNED = 1_800.0
 """After so long, the usual throughput of a run is known."""
 
@@ -162,9 +171,10 @@ def test_a_hang_of_every_gpu_is_known_in_four_minutes_once_the_run_is_known() ->
         chunk = LogChunk(1, at, "llm", "/fsx/llm.out", None, wrote, (STEP.format(story.steps, 3.0),), seen=1)
         story.hear(NodeReading("gpu-001", "prod", at, chunk)).live(LEARNED + 500)
         assert story.state.runs["llm"].verdict == "hung", "the alert remembers it"
+        assert "(limit 2m: all its GPUs waited)" in story.state.runs["llm"].why
         story.trains, story.use, story.power = True, 98, 650.0
         story.live(LEARNED + 800).expect("resolve", "run:llm")
-        assert story.state.runs["llm"].memory.hung_after is None
+        assert not story.state.runs["llm"].memory.hangs
 
 
 def test_a_wait_of_every_gpu_that_ended_by_itself_is_waited_for_three_times_as_long() -> None:
@@ -184,23 +194,62 @@ def test_a_wait_of_every_gpu_that_ended_by_itself_is_waited_for_three_times_as_l
         assert story.state.runs["llm"].verdict == "saving", "what it announces has its usual limit"
 
 
-@pytest.mark.parametrize("why", ["config", "works", "idle", "low-power", "new", "log", "silent-node", "save"])
+def test_a_hang_after_which_the_gpus_work_again_is_over_before_its_next_step_is_seen() -> None:
+    with Training() as story:
+        story.live(LEARNED, QUIET)
+        story.trains, story.use, story.power = False, 100, 140.0
+        story.live(LEARNED + 160)
+        assert story.state.runs["llm"].verdict == "hung"
+        story.use, story.power = 98, 650.0
+        story.live(LEARNED + 600)
+        assert story.state.runs["llm"].why.startswith("no step for 10m, usually every 4s; stalled only after 15m")
+        story.trains = True
+        story.live(LEARNED + 700, QUIET).expect_nothing_else()
+        story.trains, story.use, story.power = False, 100, 140.0
+        story.live(LEARNED + 1_160).expect_nothing_else()
+
+
+def test_a_limit_that_the_config_sets_in_a_hang_counts_at_once_and_is_the_one_that_is_told() -> None:
+    with Training() as story:
+        story.live(LEARNED, QUIET)
+        story.trains, story.use, story.power = False, 100, 140.0
+        story.live(LEARNED + 160).hear(RunsChanged((replace(SPEC, stall_after=600.0, may_hang_early=False),)))
+        assert story.live(LEARNED + 590).state.runs["llm"].verdict == "healthy"
+        story.live(LEARNED + 720).expect("fire", "run:llm")
+        assert "(usually every 4s), the last was" in story.state.runs["llm"].why
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        "config", "works", "idle", "low-power", "new", "log", "silent-node", "save", "no-power", "slowed", "elsewhere",
+        "guest",
+    ],
+)  # fmt: skip
 def test_nothing_else_is_a_hang_before_fifteen_minutes(why: str) -> None:
     with Training() as story:
+        if why == "elsewhere":  # 16 of 24 ranks: one of the others saves
+            at = story.clock.wall
+            ranks = tuple(RankProcess(100 + rank, at, (), "torchrun", rank, 24, job=88) for rank in range(8))
+            story.hear(NodeReading("gpu-001", "prod", at, RankProcesses(1, at, ranks, "ana")))
         if why == "config":
             story.hear(RunsChanged((replace(SPEC, may_hang_early=False),)))
         story.power = 240.0 if why == "low-power" else 650.0  # a small model
         story.live(600 if why == "new" else LEARNED, QUIET)
         began = story.elapsed
         story.trains, story.use, story.power = False, 100, 500.0 if why == "works" else 140.0
+        story.power = 0.0 if why == "no-power" else story.power  # it is not measured for a while
         story.idle = {"gpu-001"} if why == "idle" else set()  # its rank saves, or reads
+        story.slowed = {"gpu-001"} if why == "slowed" else set()  # all wait for it, and its steps are long
+        story.guest = why == "guest"  # what a trainer before it has left keeps the GPU of who saves busy
         story.away = {"gpu-002"} if why == "silent-node" else set()
         story.pulses = why == "log"
         if why == "save":
             story._write(SAVING, story.clock.wall)
         story.live(began + 880, QUIET)
         assert story.state.runs["llm"].verdict in ("healthy", "saving")
-        story.trains, story.use, story.power, story.idle, story.away = True, 98, 650.0, set(), set()
+        story.trains, story.use, story.power = True, 98, 650.0
+        story.idle, story.slowed, story.away, story.guest = set(), set(), set(), False
         story.live(began + 1_000, QUIET)
         story.expected |= {notice.key for notice in story.new() if notice.alerts[0].rule not in STALLS}
 
