@@ -125,7 +125,7 @@ def test_the_rank_that_is_behind_is_named(node: Node0, version: str) -> None:
     node.start(version=version)
     look = node.look()
     assert look.ranks == victims(1)
-    assert " stay" in look.summary
+    assert " has been at " in look.summary
     assert node.said == ["n0 has answered; asking again in 15s"]
     node.verdict = "unknown"
     look = node.look()
