@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from trainmon.alerting.pipeline.episode import Token, new_alert
 from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
 from trainmon.alerting.rules import TEST, is_answering
-from trainmon.analysis.checkpoints import steps_at_risk
+from trainmon.analysis.checkpoints import since, steps_at_risk
 from trainmon.lib import DAY, Instant, Seconds, ago, clean, counted, size
 from trainmon.model import (
     ALIVE,
@@ -256,7 +256,7 @@ def _checkpoint(run: Run, checkpoints: Checkpoints, now: Instant) -> str:
     step = f" step {last.step:,}" if last.step is not None else ""
     age = f", {ago(now - last.at)} ago" if last.at is not None else ""
     risk = steps_at_risk(run)
-    return f"last checkpoint{step}{age}" + (f", {counted(risk, 'step')} since" if risk else "")
+    return f"last checkpoint{step}{age}" + (f", {counted(risk, 'step')} {since(checkpoints)}" if risk else "")
 
 
 def _disks(state: State, now: Instant) -> Iterator[str]:

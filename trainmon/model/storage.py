@@ -210,6 +210,12 @@ class Checkpoints(msgspec.Struct, frozen=True, kw_only=True):
         return next((one for one in self.list if one.state == "committed"), None)
 
     @property
+    def next_start(self) -> Checkpoint | None:
+        """From which a restart would resume: the newest complete one may not be named by the pointer yet. The committed
+        one where the trainer would take none that is complete: a person must help it then."""
+        return next((one for one in self.list if one.is_whole and one.path == self.resumes), self.committed)
+
+    @property
     def committed_age_s(self) -> Seconds | None:
         """The age of the last committed checkpoint at the last listing. What was saved since is not known yet, so only
         this shows whether a save is late."""
@@ -233,15 +239,16 @@ class Checkpoints(msgspec.Struct, frozen=True, kw_only=True):
         return self.save_s / self.every_s if self.save_s is not None and self.every_s else None
 
     def at_risk(self, step: int | None) -> int | None:
-        """How many steps a crash would lose now: those since the last committed checkpoint, or all if there is none."""
-        committed = self.committed
+        """How many steps a crash would lose now: those since the checkpoint from which a restart would resume, or all
+        if there is none."""
+        start = self.next_start
         if self.unrecognised is not None:
             return None
-        if step is None or (self.error is not None and (committed is not None or self.problem is None)):
+        if step is None or (self.error is not None and (start is not None or self.problem is None)):
             return None  # it cannot be listed; a missing directory has no checkpoints
-        if committed is None:
+        if start is None:
             return step
-        return None if committed.step is None else max(0, step - committed.step)
+        return None if start.step is None else max(0, step - start.step)
 
 
 class EvalResult(msgspec.Struct, frozen=True, kw_only=True):

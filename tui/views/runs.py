@@ -309,8 +309,8 @@ def eval_lines(run: Run, width: int) -> Iterator[Line]:
 
 
 def last_lines(run: Run, found: Checkpoints, now: Instant, width: int) -> Iterator[Line]:
-    """The last committed step, and the steps since then: a crash now would lose them."""
-    last, progress = found.committed, run.progress
+    """The last committed step, and the steps that a crash now would lose."""
+    last, start, progress = found.committed, found.next_start, run.progress
     if (newer := found.unrecognised) is not None:
         text = f"{checkpoint_name(newer)}, written {since(newer.at, now)} ago: {newer.why}, so its state is not known"
         yield from wrapped_fact("checkpoint", safe(text), width, "warn")
@@ -326,8 +326,8 @@ def last_lines(run: Run, found: Checkpoints, now: Instant, width: int) -> Iterat
     text = f"{checkpoint_name(last)} committed {since(last.at, now)} ago{usual}"
     yield fact("checkpoint", text, width, "warn" if late else "")
     is_known = steps_at_risk(run) is not None and run.verdict != "finished"  # nothing is at risk then
-    if is_known and progress.step is not None and last.step is not None:
-        steps = progress.step - last.step
+    if is_known and progress.step is not None and start is not None and start.step is not None:
+        steps = progress.step - start.step
         step_s = progress.step_time_s  # not the cadence: a trainer may print every tenth step
         lost = f", about {duration(steps * step_s)} of work" if step_s and steps > 0 else ""
         ahead = f"nothing: the checkpoint is {counted(-steps, 'step')} ahead of the log"

@@ -81,6 +81,14 @@ def test_it_says_all_that_a_person_wants_to_know() -> None:
     )
 
 
+def test_the_steps_since_the_checkpoint_that_a_restart_takes_are_at_risk() -> None:
+    saved = Checkpoint(step=12_000, state="committed", path="/fsx/c/12000", layout="dcp", at=NOW - 60)
+    older = Checkpoint(step=11_000, state="superseded", path="/fsx/c/11000", layout="dcp", at=NOW - 1_560)
+    known = Checkpoints(path="/fsx/c", host="login1", listed_at=NOW, list=(saved, older), resumes=older.path)
+    _, lines = compose(state(run(checkpoints=known)), NOW, ())
+    assert "  last checkpoint step 12,000, 1m ago, 1,345 steps since step 11,000 (a restart resumes there)" in lines
+
+
 def test_a_run_that_is_not_well_is_not_called_alive() -> None:
     title, lines = compose(state(run(verdict="hung", why="no step for 31m")), NOW, ())
     assert title == "video-2b hung: step 12,345 of 100,000 (12%)"

@@ -196,6 +196,14 @@ def test_a_save_that_is_overdue_is_marked_with_what_is_usual() -> None:
     assert saved(every_s=500.0)[0] == "checkpoint    step 12,500 committed 20m ago, usually every 8m!"
 
 
+def test_the_steps_since_the_checkpoint_that_a_restart_takes_are_at_risk() -> None:
+    older = Checkpoint(step=12_000, state="superseded", path="/c/iter_0012000", layout="megatron", at=NOW - 3_000)
+    lines = saved(list=(*checkpoints().list, older), resumes=older.path)
+    assert lines[0].startswith("checkpoint    step 12,500 committed")
+    assert lines[1].startswith("at risk       880 steps")
+    assert "resumes from  /c/iter_0012000" in lines
+
+
 @pytest.mark.parametrize("found", [
     {}, {"every_s": 500.0}, {"list": (), "resumes": None, "problem": "no committed checkpoint found"},
 ])  # fmt: skip

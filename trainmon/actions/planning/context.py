@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.actions.verbs import VERB, ask
-from trainmon.analysis.checkpoints import steps_at_risk
+from trainmon.analysis.checkpoints import since, steps_at_risk
 from trainmon.analysis.retries import RetryDecision, by_run, config_to_read, decide, history_of, needs_config_change
 from trainmon.analysis.runs import jobs_of, listening, present, rivals
 from trainmon.lib import Instant, Sentence, ago, clean, counted, duration, joined
@@ -636,5 +636,5 @@ def _training(context: PlanContext) -> tuple[tuple[str, str], ...]:
         step = "" if found.committed.step is None else f"step {found.committed.step:,}, "
         risk = steps_at_risk(run)
         age = context.ago(found.committed.at) or "of unknown age"
-        checkpoint = f"{step}{age}" + (f"; {counted(risk, 'step')} since" if risk else "")
+        checkpoint = f"{step}{age}" + (f"; {counted(risk, 'step')} {since(found)}" if risk else "")
     return (*facts, ("last checkpoint", checkpoint))

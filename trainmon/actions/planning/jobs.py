@@ -18,7 +18,7 @@ from trainmon.actions.planning.context import (
 )
 from trainmon.actions.verbs import ask
 from trainmon.analysis.attempts import rank_processes, why_no_ranks
-from trainmon.analysis.checkpoints import steps_at_risk
+from trainmon.analysis.checkpoints import since, steps_at_risk
 from trainmon.analysis.runs import jobs_of, saves_on
 from trainmon.lib import Sentence, clean, counted, duration, group_by, joined, listed, ranges, spans_text
 from trainmon.model import Action, Execute, Expected, Job, JobChain, RankWay, ReadStacks, Refusal, RowPlan, RunSpec
@@ -107,7 +107,7 @@ def lost_steps(context: PlanContext) -> str:
         return f"No committed checkpoint was found: all training ({counted(risk, 'step')}) is lost."
     time = run.progress.step_time_s
     cost = f" ({duration(risk * time)} of training)" if time else ""
-    return f"{counted(risk, 'step')}{cost} since the last checkpoint {'is' if risk == 1 else 'are'} lost."
+    return f"{counted(risk, 'step')}{cost} {since(found, 'the last checkpoint')} {'is' if risk == 1 else 'are'} lost."
 
 
 def _jobs_behind(context: PlanContext, job: Job) -> tuple[str, ...]:

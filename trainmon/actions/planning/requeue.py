@@ -290,6 +290,6 @@ def _resumes(context: PlanContext) -> str:
         return "It is not known from which checkpoint it resumes."
     if found.problem is not None:
         return f"What it would resume from: {found.problem}."
-    last, saves_now = found.committed, context.run is not None and saves_on(context.run, "TERM", context.now)
+    last, saves_now = found.next_start, context.run is not None and saves_on(context.run, "TERM", context.now)
     step = "" if saves_now or last is None or last.step is None else f" of step {last.step:,}"
     return f"It resumes from the checkpoint{step}, if its trainer loads the last one."

@@ -9,7 +9,7 @@ from trainmon.analysis.checkpoints.evals import (
     read_results,
     together,
 )
-from trainmon.analysis.checkpoints.layouts import names_count_steps, steps_at_risk
+from trainmon.analysis.checkpoints.layouts import names_count_steps, since, steps_at_risk
 
 __all__ = [
     "PLACEHOLDER",
@@ -19,6 +19,7 @@ __all__ = [
     "is_eval_log",
     "names_count_steps",
     "read_results",
+    "since",
     "steps_at_risk",
     "together",
 ]

@@ -207,6 +207,15 @@ def steps_at_risk(run: Run) -> int | None:
     return None if names_count_steps(run, found) is False else found.at_risk(run.progress.step)
 
 
+def since(found: Checkpoints, last: str = "") -> str:
+    """From where the steps at risk are counted: `since`, or `since step 150 (a restart resumes there)` if that is not
+    the last checkpoint. `last`: what the sentence calls that one."""
+    start = found.next_start
+    if start is None or start == found.committed:
+        return f"since {last}".rstrip()
+    return f"since {start.title} (a restart resumes there)"
+
+
 # ---- which trainer made a checkpoint, at which step, and what it lacks to be whole -----------------------------------
 
 STEADY = 120.0

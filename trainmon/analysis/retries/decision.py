@@ -331,7 +331,9 @@ def _resumes(attempt: Attempt) -> str:
     if attempt.may_have_later:
         return "where the next attempt resumes is not known, because the format of its checkpoints is not recognised"
     if attempt.last_committed_step is not None:
-        return f"the next attempt resumes from the last committed checkpoint, step {attempt.last_committed_step:,}"
+        return (
+            f"the next attempt should resume from the last committed checkpoint, step {attempt.last_committed_step:,}"
+        )
     missing = "no checkpoint is committed" if attempt.has_checkpoints else "its checkpoints are not known"
     return f"the next attempt may begin anew, because {missing}"
 

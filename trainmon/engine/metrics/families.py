@@ -11,6 +11,7 @@ from typing import Literal, get_args
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
 from trainmon import __version__
+from trainmon.analysis.checkpoints import steps_at_risk
 from trainmon.lib import Instant, clean
 from trainmon.model import CAUSES, SEVERITIES, Run, State, Verdict
 
@@ -34,8 +35,7 @@ RUNS: tuple[tuple[str, str, Callable[[Run], float | None]], ...] = (
     ),
     ("loss", "The last loss of the run. NaN if its log shows a NaN.", lambda run: run.loss),
     (
-        "steps_at_risk", "The training steps since the last committed checkpoint: a crash would lose them.",
-        lambda run: None if run.checkpoints is None else run.checkpoints.at_risk(run.progress.step),
+        "steps_at_risk", "The training steps that a crash would lose now.", steps_at_risk,
     ),
     (
         "checkpoint_step", "The training step of the last committed checkpoint.",

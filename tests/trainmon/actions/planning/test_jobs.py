@@ -205,6 +205,18 @@ def test_one_step_is_lost_and_not_1_steps() -> None:
     assert dict(action.facts)["last checkpoint"].endswith("; 1 step since")
 
 
+def test_a_pointer_that_names_an_older_checkpoint_says_what_a_restart_costs() -> None:
+    assert RUN.checkpoints is not None
+    [last] = RUN.checkpoints.list
+    older = replace(last, step=11_500, state="superseded", path="/c/iter_0011500")
+    known = replace(RUN.checkpoints, list=(last, older), resumes=older.path)
+    action = only(planned("requeue", of=state(run=replace(RUN, checkpoints=known))))
+    assert action.consequences[1].startswith("1,380 steps ")
+    assert action.consequences[1].endswith(" since step 11,500 (a restart resumes there) are lost.")
+    assert action.consequences[4].startswith("It resumes from the checkpoint of step 11,500, ")
+    assert dict(action.facts)["last checkpoint"].endswith("; 1,380 steps since step 11,500 (a restart resumes there)")
+
+
 def test_no_committed_checkpoint_is_reported_in_full() -> None:
     assert RUN.checkpoints is not None
     bare = replace(RUN, checkpoints=replace(RUN.checkpoints, list=(), problem="no committed checkpoint"))

@@ -175,6 +175,16 @@ def test_a_pointer_that_a_person_moved_back_says_which_one_counts(tmp_path: Path
     assert (answer.at_risk(700), answer.problem) == (200, None)
 
 
+@pytest.mark.parametrize("name", ["megatron", "kempnerforge"])
+def test_the_steps_since_the_checkpoint_of_the_pointer_are_at_risk(name: str, tmp_path: Path):
+    two(tmp_path, SAVES[name])
+    made(tmp_path, SAVES[name], 1500, at=NOW - 30, stop=commit_of(SAVES[name]))
+    answer = read(tmp_path)
+    assert answer.committed is not None
+    assert (answer.committed.step, answer.problem) == (1500, None), "the pointer moves a moment later"
+    assert answer.at_risk(1600) == 600, "a restart resumes from step 1000 until then"
+
+
 def test_all_steps_are_at_risk_where_nothing_is_saved_and_none_is_reported_where_nobody_can_look(tmp_path: Path):
     assert read(tmp_path).at_risk(700) == 700
     assert read(tmp_path / "gone").at_risk(700) == 700

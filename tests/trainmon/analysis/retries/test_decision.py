@@ -196,7 +196,7 @@ def test_out_of_memory_is_retried_if_the_command_line_has_changed() -> None:
 
 def test_a_preempted_run_resumes_from_the_last_committed_checkpoint() -> None:
     assert after(ended(0, "preempted", has_checkpoints=True, last_committed_step=1500)).why == (
-        "preempted: the next attempt resumes from the last committed checkpoint, step 1,500"
+        "preempted: the next attempt should resume from the last committed checkpoint, step 1,500"
     )
     assert (
         "may begin anew, because no checkpoint is committed" in after(ended(0, "preempted", has_checkpoints=True)).why

@@ -126,7 +126,9 @@ class CheckpointTorn(CheckpointRule, frozen=True, kw_only=True):
         age = "" if one.at is None else f" {ago(now - one.at)} ago"
         none = "no complete one is known" if known.unrecognised is not None else "there is no complete one"
         back = f", {counted(lost, 'step')} back" if lost else ""
-        whole = none if last is None else f"the last complete one is {last.title}{back}"
+        start = known.next_start
+        which = "the last complete one is" if start == last else "a restart resumes from"
+        whole = none if start is None else f"{which} {start.title}{back}"
         again = f"{how_to_save(run)}; " if run.verdict in LIVING else ""
         yield self.finding(
             state,
