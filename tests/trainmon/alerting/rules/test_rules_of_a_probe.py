@@ -108,7 +108,7 @@ def test_a_lost_gpu_and_one_that_wants_a_reset(nvml: Nvml) -> None:
         lost = {finding.subject: finding for finding in found(running)["gpu-lost"]}
     assert sorted(lost) == ["gpu:n1/3", "gpu:n1/5"]
     assert (lost["gpu:n1/3"].fires_at_once, lost["gpu:n1/5"].fires_at_once) == (True, False)
-    assert lost["gpu:n1/3"].summary == "GPU 3 of n1 is lost, 6 of 8 GPUs respond: GPU is lost"
+    assert lost["gpu:n1/3"].summary == "GPU 3 of n1 is lost, 6 of 8 GPUs respond"
 
 
 def test_a_driver_that_lists_no_gpu_where_slurm_says_eight(nvml: Nvml) -> None:

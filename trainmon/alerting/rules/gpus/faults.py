@@ -128,6 +128,7 @@ class GpuLost(GpuRule, frozen=True, kw_only=True):
         for node, gpu in impaired_gpus(state, now):
             if gpu.state != "ok":
                 error, is_lost = gpu.error or gpu.state, gpu.state == "lost"
+                why = "" if error in ("lost", "GPU is lost") else f": {error}"
                 is_mild = says(gpu.error, "mismatch") and not is_lost
                 evidence = (gpu.error,) if gpu.error else ()
                 if gpu.last_xid is not None and gpu.last_xid_at is not None:
@@ -136,7 +137,7 @@ class GpuLost(GpuRule, frozen=True, kw_only=True):
                     self, node, gpu, state,
                     severity="warning" if is_mild else fault_severity(state, node.name),
                     summary=f"{'is lost' if is_lost else 'does not respond'}, "
-                    f"{sum(other.state == 'ok' for other in node.gpus)} of {len(node.gpus)} GPUs respond: {error}",
+                    f"{sum(other.state == 'ok' for other in node.gpus)} of {len(node.gpus)} GPUs respond{why}",
                     evidence=evidence,
                     advice="running programs may continue; reboot the node before a new job starts there"
                     if is_mild

@@ -121,7 +121,7 @@ def test_a_lost_gpu_is_critical_at_once_with_the_xid_before_it() -> None:
     rows = tuple(GpuSample(3, "GPU is lost", lost=True) if row.index == 3 else row for row in good.g)
     finding = only(scene.say("n1", GpuSamples(1, scene.now, rows)).found(LOST))
     assert (finding.severity, finding.fires_at_once, finding.run) == ("critical", True, "llm")
-    assert finding.summary == "GPU 3 of n1 is lost, 7 of 8 GPUs respond: GPU is lost"
+    assert finding.summary == "GPU 3 of n1 is lost, 7 of 8 GPUs respond"
     assert finding.evidence == ("Xid 79, 1s ago", "GPU is lost")
 
 
