@@ -173,12 +173,7 @@ def short(value: float | None) -> str:
         return UNKNOWN
     if not math.isfinite(value):
         return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
-    sign, value = "-" if value < 0 else "", abs(value)
-    for unit in ("", "k", "M", "G", "T", "P", "E"):
-        if value < 999.5 or unit == "E":
-            break
-        value /= 1000.0
-    return f"{sign}{value:.1f}{unit}" if value < 9.95 and unit else f"{sign}{value:.0f}{unit}"
+    return lib.short_number(value, 2)
 
 
 def mib(value: int | None) -> str:

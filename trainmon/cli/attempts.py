@@ -62,6 +62,7 @@ from trainmon.lib import (
     duration,
     find_state_directory,
     natural_key,
+    short_number,
     shorten,
 )
 from trainmon.model import Attempt, NodeRecord
@@ -242,11 +243,10 @@ def hours(seconds: float | None) -> str:
 
 
 def steps(count: int | None) -> str:
-    """`950`, `12.3k`, `211k`, `1.2M`."""
+    """`950`, `12.3k`, `211k`, `1.24M`."""
     if count is None or count < 10_000:
         return "" if count is None else str(count)
-    value, letter = (count / 1_000_000, "M") if count >= 1_000_000 else (count / 1_000, "k")
-    return f"{value:.1f}{letter}" if value < 100 else f"{value:.0f}{letter}"
+    return short_number(count, 3)
 
 
 # ---- trainmon-tui explain --------------------------------------------------------------------------------------------

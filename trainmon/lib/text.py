@@ -272,6 +272,17 @@ def short_size(value: float | None) -> str:
     return size(value).replace(" ", "").removesuffix("iB")
 
 
+def short_number(value: float, digits: int) -> str:
+    """With a unit, and so many digits: 87, 1.9M, 412k with two, 48.1k, 1.62M with three."""
+    for unit in ("", "k", "M", "G", "T", "P", "E"):
+        if abs(value) < 999.5 or unit == "E":
+            break
+        value /= 1000.0
+    texts = (f"{value:.{places}f}" for places in range(digits - 1 if unit else 0, 0, -1))
+    fitting = (text for text in texts if len(text.lstrip("-")) <= digits + 1)
+    return f"{next(fitting, f'{value:.0f}')}{unit}"
+
+
 def mib_size(mib: float | None) -> str:
     """MiB in a sentence: 78 GiB, 512 MiB; `?` if they are not known."""
     return size(None if mib is None else mib * 1_048_576.0)
@@ -281,6 +292,11 @@ def mib_size(mib: float | None) -> str:
 def natural_key(name: str) -> tuple[str | int, ...]:
     """A sort key: gpu-2 comes before gpu-10. Texts and numbers alternate, so all keys can be compared."""
     return tuple(int(part) if index % 2 else part for index, part in enumerate(re.split(r"(\d+)", name)))
+
+
+def instruction(hint: str | None) -> str:
+    """A hint behind a label that says that it is what to do: without its own `try: `."""
+    return (hint or "").removeprefix("try: ")
 
 
 # ---- sentences that name what a person can do ------------------------------------------------------------------------

@@ -129,6 +129,7 @@ def number(value: float) -> str:
     """At most eight cells, with about four digits: 2.113, 412.4k, 3.00e-04, nan."""
     if not math.isfinite(value):
         return short(value)
+    value = float(f"{value:.4g}")  # before its unit is chosen: 999,999 is 1M
     size = abs(value)
     if value == 0:
         return "0"

@@ -37,7 +37,7 @@ def rendered(wandb: Wandb | None, width: int = 120) -> str:
     [
         (1.8743, "1.874"), (0.0, "0"), (412_345.0, "412.3k"), (3e-4, "3.00e-04"), (-0.0121, "-0.0121"),
         (12_880.0, "12.88k"), (1_880.0, "1880"), (1.9e6, "1.9M"), (math.nan, "nan"), (-math.inf, "-inf"),
-        (7e20, "7.00e+20"),
+        (7e20, "7.00e+20"), (999_999.0, "1M"),
     ],
 )  # fmt: skip
 def test_a_value_has_about_four_digits(value: float, text: str) -> None:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.cli.test_main import trainmon
 from tests.trainmon.ledger.records import record
+from trainmon.cli.attempts import steps
 from trainmon.ledger.lease import LeaderNote, SourceNote, this_program, write_note
 from trainmon.ledger.ledger import Ledger
 from trainmon.model import Attempt, AttemptEnd, Classification, Evidence
@@ -103,6 +104,11 @@ def test_attempts_of_one_name_and_one_minute_are_told_apart_by_their_seconds(tmp
     assert [line.split()[1:4] for line in lines[2:4]] == [["12:00:05", "x", "log"], ["12:00:41", "x", "log"]]
     assert max(map(len, lines)) <= 80
     assert called(tmp_path, "attempts", since, "video-2b").stdout.splitlines()[1].startswith("11-03 12:00 ")
+
+
+def test_a_number_of_steps_is_rounded_before_its_unit_is_chosen() -> None:
+    counts = (None, 9_999, 12_345, 99_999, 999_499, 999_999, 1_236_000)
+    assert [steps(count) for count in counts] == ["", "9999", "12.3k", "100k", "999k", "1.00M", "1.24M"]
 
 
 def test_a_start_that_only_the_log_shows_is_marked(tmp_path: Path) -> None:

@@ -195,6 +195,7 @@ def alike(state: State) -> Mapping[tuple[object, ...], tuple[int, int]]:
 
 def rate_of(value: float) -> str:
     """A number per second: `1.62M`, `48.1k`, `8234`, `0.24`."""
+    value = float(f"{value:.3g}") if value >= 1e4 else value  # before its unit is chosen: 999,999 is 1M
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if value >= size:
             return f"{value / (1e3 if unit == 'k' else size):.3g}{unit}"

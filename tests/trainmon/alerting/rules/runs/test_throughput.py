@@ -319,5 +319,5 @@ def test_samples_become_the_means_that_are_compared() -> None:
 
 
 def test_a_rate_is_no_power_of_ten() -> None:
-    values = (1_620_000.0, 48_100.0, 8_234.4, 999.7, 33.33, 0.24)
-    assert [rate_of(value) for value in values] == ["1.62M", "48.1k", "8234", "1000", "33.3", "0.24"]
+    values = (1_620_000.0, 999_999.0, 48_100.0, 8_234.4, 999.7, 33.33, 0.24)
+    assert [rate_of(value) for value in values] == ["1.62M", "1M", "48.1k", "8234", "1000", "33.3", "0.24"]
