@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 
-from trainmon.lib import cell_width, clean
+from trainmon.lib import cell_width, clean, instruction
 
 prompting = threading.Lock()
 """Held while a person is prompted: nothing else is printed meanwhile."""
@@ -26,7 +26,7 @@ prompting = threading.Lock()
 
 def print_error(text: str, hint: str = "") -> None:
     """Print what is wrong on standard error, and on a line of its own what to do."""
-    lines = [*f"trainmon-tui: {text}".splitlines(), *([f"try: {hint.removeprefix('try: ')}"] if hint else ())]
+    lines = [*f"trainmon-tui: {text}".splitlines(), *([f"try: {instruction(hint)}"] if hint else ())]
     click.echo("\n".join(plain(clean(line)) for line in lines), err=True)
 
 

@@ -314,7 +314,8 @@ class FactsPane(NodePane):
     def draw(self, state: State, width: int) -> None:
         node, source = state.nodes.get(self.node), state.sources.get(f"node:{self.node}")
         running = on_nodes(state.jobs.values()).get(self.node, [])
-        listed, server = state.scheduler_nodes.get(self.node), failing_server(source, state.sources)
+        listed = state.scheduler_nodes.get(self.node)
+        server = None if source is None else state.sources.get(source.via or "")
         alerts = tuple(alerts_of(self.node, state, width, "node"))
         open_alerts = (one for one in state.alerts.values() if one.node == self.node and one.is_open)
         odd = {one.subject.partition(" ")[2] for one in open_alerts if one.rule == "slow-link"}

@@ -11,7 +11,19 @@ from typing import Literal, NamedTuple
 
 from trainmon.analysis.attempts import places_shown
 from trainmon.analysis.runs import trouble_of
-from trainmon.lib import DAY, DURATION_UNITS, Instant, Seconds, ago, clean, counted, listed, ordinal, shorten
+from trainmon.lib import (
+    DAY,
+    DURATION_UNITS,
+    Instant,
+    Seconds,
+    ago,
+    clean,
+    counted,
+    instruction,
+    listed,
+    ordinal,
+    shorten,
+)
 from trainmon.model import Alert, Log, Points, Run, Silence, State
 from tui.keys import cap
 from tui.style import Line, Link, Linked, Span, calm_age, count, duration, ended_how, sentence
@@ -58,7 +70,7 @@ def alert_lines(name: str, state: State, width: int) -> Iterator[Line | Linked]:
     is_stale = alert.data != "ok" and alert.is_open
     yield from apart(
         (title, *sentence(safe(alert.summary), width), *(sentence(stale, width, "warn") if is_stale else ())),
-        *([optional_fact("what to do", alert.advice, width, "accent")] if alert.advice else []),
+        *([optional_fact("what to do", instruction(alert.advice), width, "accent")] if alert.advice else []),
         (*related(alert, state, width), *times(alert, state.at, width)),
         acknowledgement(alert, state, width),
         notifications(alert, state, width),

@@ -14,7 +14,19 @@ from typing import Literal, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from trainmon.lib import Instant, Seconds, ago, cell_width, clean, counted, listed, scrub, shorten, shorten_sentence
+from trainmon.lib import (
+    Instant,
+    Seconds,
+    ago,
+    cell_width,
+    clean,
+    counted,
+    instruction,
+    listed,
+    scrub,
+    shorten,
+    shorten_sentence,
+)
 from trainmon.model import (
     SEVERITIES,
     SILENT,
@@ -444,7 +456,7 @@ COMMAND = re.compile(r"(\b[A-Z] [a-z][^:;()]*): trainmon-tui [^;)]*[^;).]")
 
 def to_do(alert: Alert) -> str:
     """What to do about an alert, in the keys of the screen; empty if nothing is known."""
-    return TO_DO + COMMAND.sub(r"\1", clean(alert.advice)) if alert.advice else ""
+    return TO_DO + COMMAND.sub(r"\1", clean(instruction(alert.advice))) if alert.advice else ""
 
 
 @lru_cache(2 * SHOWN)  # an age in one of the rows lays them all out again

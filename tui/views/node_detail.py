@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from trainmon.analysis.nodes import failing_server
 from trainmon.analysis.retries import record_text, verdict
-from trainmon.lib import Instant, by_key, cell_width, counted, duration, listed, mib_size, shorten
+from trainmon.lib import Instant, by_key, cell_width, counted, duration, instruction, listed, mib_size, shorten
 from trainmon.model import (
     LATE_AFTER,
     Gpu,
@@ -205,7 +206,7 @@ def node_facts(
     odd: Collection[str] = (),
 ) -> list[Row]:
     """The facts that are not in the table, by section. `listed`: the scheduler's record of the node; `jobs`: those that
-    run there, as links; `server`: the failing Prometheus server that has its numbers; `alerts`: links to its alerts;
+    run there, as links; `server`: the Prometheus server that has its numbers; `alerts`: links to its alerts;
     `odd`: its ports that an alert says to differ from their peers."""
     about = (*alerts, *source_lines(source, now, width, server), *scheduler_lines(listed, jobs, now, width))
     if node is None:
@@ -234,10 +235,12 @@ def source_lines(source: Source | None, now: Instant, width: int, server: Source
         if source.via is not None:
             how = f"no SSH, read from {safe(source.via)}"
         yield fact("connection", f"{how}, data every {source.period:g}s", width)
+        yield from optional_fact("lacking", None if server is None else server.error or server.hint, width, "dim")
     else:
+        server = failing_server(source, {} if server is None else {server.name: server})
         problem, failing = source_text(source, now, server, hinted=True), server or source
         yield from wrapped_fact("connection", safe(problem.text), width, problem.style or "warn")
-        yield from optional_fact("what to do", failing.hint, width)
+        yield from optional_fact("what to do", instruction(failing.hint), width)
         if failing.retry_at is not None and failing.retry_at > now:
             yield fact("next try", f"in {age(failing.retry_at - now)}", width)
     texts = {

@@ -211,6 +211,7 @@ def test_a_long_advice_does_not_cut_what_is_wrong(width: int, most: int) -> None
     assert f"{summary} what to do: part 0 of a long advice" in text
     assert len(rest) == most - 1
     assert strip(with_alerts(alert(summary="", advice="look")))[1:] == ["what to do: look"]
+    assert strip(with_alerts(alert(summary="", advice="try: ssh n1")))[1:] == ["what to do: ssh n1"]
 
 
 def test_an_alert_that_is_pending_for_a_while_is_in_the_strip_if_nothing_fires() -> None:

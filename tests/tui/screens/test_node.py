@@ -231,7 +231,7 @@ def test_a_source_that_is_down_says_what_to_do() -> None:
                   answered_at=NOW - 42, retry_at=NOW + 8, bad_lines=3, stderr="bash: warning")  # fmt: skip
     assert facts(None, down) == [
         "connection    late 40s: no answer in 10s",
-        "what to do    try: ssh n",
+        "what to do    ssh n",
         "next try      in 8s",
         "bad lines     3 lines from the probe could not be parsed",
         "stderr        bash: warning",
@@ -291,7 +291,7 @@ def test_a_node_that_is_late_says_why_its_server_fails() -> None:
     shown = [row.text.rstrip() for row in node_facts("n", node("n", 1), late, NOW, 78, server=server)]
     assert shown[:3] == [
         "connection    late 1m: Prometheus: no answer within 10s",
-        "what to do    try: curl http://p",
+        "what to do    curl http://p",
         "next try      in 30s",
     ]
 
@@ -300,6 +300,10 @@ def test_a_node_of_prometheus_says_where_its_numbers_come_from() -> None:
     made = replace(node("n", 1), gpus=(worlds.gpu(0, processes=()),), probe="prometheus", troubles={"ssh": "refused"})
     lines = facts(made, replace(source("n"), via="prometheus:prod:dcgm", period=15.0, health="ok"))
     assert "connection    no SSH, read from prometheus:prod:dcgm, data every 15s" in lines
+    lacks = "dcgm-exporter has no power limit, throttle reasons"
+    server = Source(name="prometheus:prod:dcgm", kind="prometheus", cluster="prod", health="ok", hint=lacks)
+    up = replace(source("n"), via=server.name, period=15.0, health="ok")
+    assert f"lacking       {lacks}" in [row.text.rstrip() for row in node_facts("n", made, up, NOW, 78, server=server)]
     assert "Prometheus does not list the processes on GPUs: that needs SSH." in lines
     assert "ssh fails     refused" in lines
     assert not [line for line in lines if line.startswith("clock")], "its samples have the time of the server"
@@ -539,4 +543,4 @@ def test_a_fact_of_several_lines_is_copied_whole_below_a_link() -> None:
     rows = node_facts("n", None, down, STATES_NOW, 60, jobs=(job("1"),))
 
     assert len({row.key for row in rows}) == len(rows)
-    assert fact_text([row.text for row in rows], 2).startswith("try: ssh -v")
+    assert fact_text([row.text for row in rows], 2).startswith("ssh -v")
