@@ -136,6 +136,10 @@ def wire_size(text: str) -> int:
     return len(to_json(text)) + 2
 
 
+def _read(numbered: "tuple[int, bytes]") -> "tuple[int, str]":
+    return numbered[0], readable(numbered[1])
+
+
 class Lines:
     """The lines since the last `take`, and the unfinished line."""
 
@@ -144,8 +148,8 @@ class Lines:
         self.count = 0
         self._dropped = 0
         self._newest = []  # type: list[bytes]
-        self._kept = []  # type: list[str]
-        self._errors = []  # type: list[str]
+        self._kept = []  # type: list[tuple[int, str]]
+        self._errors = []  # type: list[tuple[int, str]]
         self.mentions = ()  # type: tuple[bytes, ...]
         """Texts: of the lines from before the probe started, some with one of them are sent."""
         self._mentions = []  # type: list[str]
@@ -205,16 +209,17 @@ class Lines:
     def _drop(self, lines: "list[bytes]") -> None:
         """Drop lines, but keep the last ones that match `keep`; of a step in several lines, those around the last. And
         the first error."""
+        numbered = list(enumerate(lines, self._dropped))
         self._dropped += len(lines)
-        from_error = itertools.dropwhile(lambda line: not (self._errors or ERROR.search(line)), lines)
-        self._errors += map(readable, itertools.islice(from_error, ERRORS - len(self._errors)))
+        from_error = itertools.dropwhile(lambda one: not (self._errors or ERROR.search(one[1])), numbered)
+        self._errors += map(_read, itertools.islice(from_error, ERRORS - len(self._errors)))
         keep = self.keep
         newest = range(len(lines) - 1, -1, -1)
         found = list(itertools.islice((at for at in newest if keep.search(readable(lines[at]))), KEPT)) if keep else []
         if found and not COUNTER.search(lines[found[0]]):
-            self._kept = [readable(line) for line in lines[max(0, found[0] - BLOCK[0]) : found[0] + BLOCK[1]]]
+            self._kept = list(map(_read, numbered[max(0, found[0] - BLOCK[0]) : found[0] + BLOCK[1]]))
         elif found:
-            self._kept = (self._kept + [readable(lines[at]) for at in reversed(found)])[-KEPT:]
+            self._kept = (self._kept + [_read(numbered[at]) for at in reversed(found)])[-KEPT:]
 
     def partial(self) -> "str | None":
         """The unfinished line: the bar or step before its last state, if there is one, a carriage return, and that
@@ -234,17 +239,20 @@ class Lines:
             lines[:0] = text.split("\r")  # a bar, and what was written over it
             self._newest.pop()
         self._drop(self._newest)
-        while sum(map(wire_size, self._kept)) > KEPT_BYTES:
-            del self._kept[0]
-        while sum(map(wire_size, self._errors)) > KEPT_BYTES:
-            del self._errors[-1]
-        errors = [] if self.is_history else self._errors
+        kept, errors = self._kept, [] if self.is_history else self._errors
+        while sum(wire_size(text) for _, text in kept) > KEPT_BYTES:
+            del kept[0]
+        while sum(wire_size(text) for _, text in errors) > KEPT_BYTES:
+            del errors[-1]
+        # A step that went back would be a restart: the last steps stand behind those that follow an error.
+        first = errors[0][0] if errors else self._dropped
+        older = sorted({*errors, *(one for one in kept if one[0] >= first)})
         taken = {
-            "lines": errors + lines,
-            "kept": self._kept,
+            "lines": [state for _, text in older for state in text.split("\r")] + lines,
+            "kept": [text for at, text in kept if at < first],
             "mentions": self._mentions,
             "head": self._head,
-            "dropped": 0 if self.is_history else self._dropped - len(errors),
+            "dropped": 0 if self.is_history else self._dropped - len(older),
             "seen": self.count,
         }
         self.count, self._dropped, self.is_history = 0, 0, False

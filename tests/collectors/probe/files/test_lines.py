@@ -160,6 +160,17 @@ def test_of_a_burst_the_first_error_is_sent_too():
     assert sum(map(len, long["lines"])) <= CHUNK_BYTES + KEPT_BYTES
 
 
+def test_steps_behind_an_error_of_a_burst_are_sent_once_and_in_their_order():
+    """The last dropped steps were sent before the older ones that follow an error: the run seemed to start again."""
+    lines = Lines(re.compile(r"step \d+"))
+    lines.feed(b"WARNING: Error importing flash_attn\n" + b"".join(b"step %d\n" % i for i in range(1000)))
+    taken = lines.take()
+    sent = [*taken.get("kept", ()), *taken["lines"]]
+    assert sent[1:] == [f"step {i}" for i in (*range(ERRORS - 1), *range(792, 1000))]
+    lines.feed(b"Error\n" + b"".join(b"step %d\n" % i for i in range(203)))
+    assert lines.take()["lines"] == ["Error", *(f"step {i}" for i in range(203))]
+
+
 def test_inside_a_line_its_end_is_thrown_away():
     lines = fed()
     lines.begin(inside=True)
