@@ -82,7 +82,7 @@ BACK_OFF = (1.0, 2.0, 4.0, 8.0)
 PERIOD: Seconds = 2.0
 
 OUTAGES: dict[Outage, tuple[str, str]] = {
-    "node": ("{}: no data", "check that the node is up; press r to retry now"),
+    "node": ("{}: no answer", "check that the node is up; press r to retry now"),
     "reboot": ("{} closed the connection: it is going down for a reboot", "trainmon-tui reconnects by itself"),
     "login": ("{} asks for a verification code", "press L to log in"),
 }

@@ -123,7 +123,7 @@ def test_the_dropped_node_is_silent_then_down_with_a_sentence_and_comes_back(pla
     assert played.gpu(drop.victim, 0, drop.begins + 1, drop.ends) == []
     down = [(at, source) for at, source in played.sources(drop.victim) if source.phase == "retrying"]
     assert 5 < down[0][0] - drop.begins < 8, "first it is late, then it is given up"
-    assert down[0][1].error == "gpu-006: no data"
+    assert down[0][1].error == "gpu-006: no answer"
     assert all(source.retry_at is not None for _, source in down)
     assert len(down) > 3
     back, source = played.sources(drop.victim)[-1]

@@ -118,7 +118,7 @@ def test_a_heartbeat_of_long_ago_is_marked_while_the_server_says_running() -> No
 
 
 def test_several_active_runs_and_an_odd_loss_are_shown_in_full() -> None:
-    why = "2 runs are active where one is expected: try-3 (id3), try-2 (id2) (team/project, group video-2b-final)"
+    why = "2 runs are active where one is expected: try-3 (id3), try-2 (id2), in team/project, group video-2b-final"
     nan = LossTrouble(state="nan", key="loss", value=math.nan, step=11_800, at=NOW)
     wandb = run(phase="several", why=why, since=NOW - 400.0, trouble=nan).wandb
     lines = ["".join(span.text for span in line) for line in notes(wandb or Wandb(), None, NOW, 60)]

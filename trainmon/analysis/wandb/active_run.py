@@ -188,7 +188,7 @@ def _why(spec: WandbSpec, phase: GroupPhase, active: Sequence[WandbRun], last: W
             return f"{label(active[0])} is running"
         case "several":
             named = listed([label(run) for run in active])
-            return f"{len(active)} runs are active where one is expected: {named} ({spec.description})"
+            return f"{len(active)} runs are active where one is expected: {named}, in {spec.description}"
         case "ended":
             return ended + ("" if last.state == "finished" else "; the run was stopped")
         case "overdue":

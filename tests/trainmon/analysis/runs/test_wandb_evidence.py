@@ -101,7 +101,7 @@ def test_several_active_runs_are_named() -> None:
     both = summarized(wrun(id="b2", name="llm-r2"), wrun())
     verdict, why = judge(logged(both), context(), NOW)
     assert verdict == "healthy"
-    assert "; W&B: 2 runs are active where one is expected: llm-r2 (b2), llm-r1 (a1) (t/p, group g)" in why
+    assert "; W&B: 2 runs are active where one is expected: llm-r2 (b2), llm-r1 (a1), in t/p, group g" in why
 
 
 def test_a_hang_with_a_heartbeat_says_so() -> None:

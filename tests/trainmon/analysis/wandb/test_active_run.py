@@ -86,7 +86,7 @@ def test_several_active_runs_are_named() -> None:
     group = look(run("b"), run("a"), run("x", "crashed"))
     assert (group.phase, group.active) == ("several", ("b", "a"))
     assert group.why == (
-        "2 runs are active where one is expected: video-b (b), video-a (a) (team/project, group video)"
+        "2 runs are active where one is expected: video-b (b), video-a (a), in team/project, group video"
     )
     many = look(*(run(f"r{i}") for i in range(9)))
     assert many.why.startswith("9 runs are active where one is expected: video-r0 (r0), ")
