@@ -681,7 +681,7 @@ def alert_rows(state: State, shape: AlertLayout, sort: str = "worst", query: str
         text, style = ("No firing alert matches.", "ok") if query else calm_sentence(state)
         found.append(Row(f"{SENTENCE}none", (Span(shorten(text, shape.width), style),)))
     sections = (
-        (f"MUTED ({cap('alerts.mute')} unmutes)", [silence_row(one, state.at, shape.width) for one in muted]),
+        (f"MUTED ({cap('alerts.mute')} on a row unmutes)", [silence_row(one, state.at, shape.width) for one in muted]),
         (ENDED, [line for one in ended[:OVER] for line in rows(one, state, shape)]),
     )
     for title, lines in sections:

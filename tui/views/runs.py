@@ -113,8 +113,9 @@ def look_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
     looks = sorted(run.looks, key=lambda one: (one is not first, not one.is_answer))
     for look, *others in group_by(looks, lambda one: one.summary).values():
         style = "bold" if look.ranks else "" if look.is_answer else "dim"
-        label = LOOK_LABELS[look.source]
-        yield from wrapped_fact(label, f"{clean(look.summary, 400)} ({since(look.at, state.at)} ago)", width, style)
+        found, at = clean(look.summary, 400), f"{since(look.at, state.at)} ago"
+        text = f"{found} (seen {at})" if look.is_answer else f"could not look: {found} ({at})"
+        yield from wrapped_fact(LOOK_LABELS[look.source], text, width, style)
         places = [place_of(rank, None if attempt is None else attempt.ranks) for rank in look.ranks[:RANKS_LINKED]]
         for place in filter(None, places):
             yield linked_fact("", Link("node", place.link), str(place), width)

@@ -71,7 +71,7 @@ def test_a_row_has_severity_since_when_what_and_who_was_notified() -> None:
 def test_what_is_muted_and_what_is_over_stand_below() -> None:
     found = texts()
 
-    assert found[8].strip() == "MUTED (m unmutes)"
+    assert found[8].strip() == "MUTED (m on a row unmutes)"
     assert "43m left  rule gpu-idle on gpu:gpu-007/1  by ana: being mended" in found[9]
     assert "maintenance window of trainmon.toml" in found[10]
     assert found[11].strip() == "LAST 24 HOURS"

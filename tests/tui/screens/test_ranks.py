@@ -163,12 +163,12 @@ def test_the_page_has_what_a_look_has_shown_and_why_another_could_not_look() -> 
     run = replace(state.runs[RUN], looks=(SILENT, LATE, replace(SILENT, source="stacks")))
     assert texts(look_lines(run, state, 76)) == [
         "NCCL RAS      30 of 32 ranks have launched AllReduce 640; ranks 9 and 10",
-        "              (gpu-002 GPU 1, 2) have been at 639 for 16s (28s ago)",
+        "              (gpu-002 GPU 1, 2) have been at 639 for 16s (seen 28s ago)",
         "            → rank 9 (gpu-002 GPU 1)",
         "            → rank 10 (gpu-002 GPU 2)",
         "              look at its process",
         "              2 ranks at 639",
-        "/proc         no node of it is read (5s ago)",
+        "/proc         could not look: no node of it is read (5s ago)",
         "stacks        the same",
     ]
 
