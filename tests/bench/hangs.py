@@ -187,11 +187,11 @@ class Watched:
             f"node:{one}": Source(name=f"node:{one}", kind="node", cluster="lab", health=health, answered_at=now)
             for one in NODES
         }
-        judged = judge(self.run, RunContext(nodes=self.nodes, sources=sources), now)
+        context = RunContext(nodes=dict(self.nodes), sources=sources)
+        judged = judge(self.run, context, now)
         self.run = replace(self.run, verdict=judged.verdict, why=judged.why)
-        state = State(at=now, started_at=BEGIN, runs={"llm": self.run}, nodes=dict(self.nodes), sources=sources)
-        batch = EventBatch(state, ())
-        reducers.follow(batch, now)
+        batch = EventBatch(State(at=now, started_at=BEGIN, runs={"llm": self.run}), ())
+        reducers.follow(batch, context, now)
         self.run = batch.current("runs")["llm"]
         return judged.verdict
 

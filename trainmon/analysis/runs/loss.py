@@ -90,9 +90,7 @@ def follow(
         value, step = points.values[-back], points.steps[-back]
         trouble = _next(trouble, band(known[: len(known) - back]), key, value, step, at)
     if trouble is not None and trouble.state == "nan" and trouble is not before:
-        first = len(points.values)
-        while first and not math.isfinite(points.values[first - 1]):
-            first -= 1
+        first = 1 + max((index for index, value in enumerate(points.values) if math.isfinite(value)), default=-1)
         # The first look at a history comes long after what it shows.
         when = at if recent or not math.isfinite(points.times[first]) else min(at, points.times[first])
         trouble = replace(trouble, step=points.steps[first], value=points.values[first], at=when)

@@ -204,7 +204,7 @@ def _pass_time(batch: EventBatch, now: Instant) -> None:
             batch.writable("runs")[name] = replace(
                 run, verdict=judged.verdict, why=judged.why, why_code=judged.code, stop=judged.stop, eta_at=eta
             )
-    runs.follow(batch, now)
+    runs.follow(batch, context, now)
     jobs.advance_attempts(batch, now)
     jobs.advance_actions(batch, now)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
@@ -12,7 +13,6 @@ from trainmon.analysis.gpus import LOW_POWER, all_wait, averages_of, did_work, g
 from trainmon.analysis.runs import (
     BUSY,
     RunContext,
-    last_attempts,
     loss,
     loss_scale,
     patience,
@@ -28,6 +28,7 @@ from trainmon.model import (
     RECENT_LOSSES,
     RUNS_AT_MOST,
     WANDB,
+    Alert,
     ConsoleRead,
     CurvesGrew,
     Log,
@@ -72,14 +73,13 @@ LINE = 300
 """Characters kept of a line."""
 
 
-def follow(batch: EventBatch, now: Instant) -> None:
+def follow(batch: EventBatch, context: RunContext, now: Instant) -> None:
     """Update the memory of each run."""
-    context = RunContext(*(batch.current(name) for name in ("nodes", "sources", "jobs")))
     for name, run in batch.current("runs").items():
         memory = _losses(_steps(_lines(run.memory, run.log, now), run), run.progress.at or now)
-        memory = _waits(memory, run, batch, context, now)
+        memory = _waits(memory, run, batch.current("alerts").values(), context, now)
         memory = _stopped(memory, run, context)
-        looks = _current(run, batch.so_far(now)) if run.looks else ()
+        looks = _current(run, context, batch.so_far(now)) if run.looks else ()
         if memory is not run.memory or looks != run.looks:
             batch.writable("runs")[name] = replace(run, memory=memory, looks=looks)
 
@@ -116,7 +116,7 @@ def _steps(memory: RunMemory, run: Run) -> RunMemory:
     return new
 
 
-def _waits(memory: RunMemory, run: Run, batch: EventBatch, context: RunContext, now: Instant) -> RunMemory:
+def _waits(memory: RunMemory, run: Run, alerts: Iterable[Alert], context: RunContext, now: Instant) -> RunMemory:
     """Whether a run hangs because all its GPUs have waited since its last step, at which they worked, for longer than
     ever. That is over with its next step, with what it announces, or when they work again."""
     before, at, usual = run.memory.at, memory.at, memory.throughput
@@ -126,19 +126,17 @@ def _waits(memory: RunMemory, run: Run, batch: EventBatch, context: RunContext, 
         return replace(memory, hangs=False) if memory.hangs else memory
     gpus = averages_of(run, context.nodes, context.sources, now)
     if at != before or run.verdict in BUSY or gpus_of(run, context.nodes, context.sources, now).work:
-        is_over = memory.hangs and all_wait(gpus, before or now, LOW_POWER)  # they may work by now: the average rises
-        waited_s = max(memory.waited_s, now - (before or now)) if is_over else memory.waited_s
-        over = replace(memory, gpus_worked=did_work(gpus), waited_s=waited_s, hangs=False)
-        return memory if over == memory else over
-    if run.verdict != "healthy" or counts(run.progress):
+        is_wait = memory.hangs and all_wait(gpus, before or now, LOW_POWER)  # they may work by now: the average rises
+        waited_s = max(memory.waited_s, now - (before or now)) if is_wait else memory.waited_s
+        return replace(memory, gpus_worked=did_work(gpus), waited_s=waited_s, hangs=False)
+    if run.verdict != "healthy" or run.log is None or counts(run.progress):
         return memory
     if usual.usual_rate is None:  # the run was not watched for long: an alert may be from before that
-        alerts = (one for one in batch.current("alerts").values() if one.run == run.name and one.rule == "run-hung")
-        return waiting if any(one.is_open and one.found_at > at for one in alerts) else memory
-    last = last_attempts(batch.current("attempts").values()).get(run.name)
+        own = (one for one in alerts if one.run == run.name and one.rule == "run-hung")
+        return waiting if any(one.is_open and one.found_at > at for one in own) else memory
+    last, is_quiet = context.last_attempts.get(run.name), now - (run.log.at or 0.0) > limit
     is_whole = last is None or last.ranks is None or last.ranks.ranks <= len(gpus)  # else a rank that is not seen saves
-    is_warm, grew_at = at >= (usual.warm_at or at), 0.0 if run.log is None else run.log.at or 0.0
-    is_known = is_warm and is_whole and memory.gpus_worked and now - grew_at > limit
+    is_known = at >= (usual.warm_at or at) and memory.gpus_worked and is_quiet and is_whole
     return waiting if is_known and all_wait(gpus, at) else memory
 
 
@@ -208,9 +206,9 @@ def looked(batch: EventBatch, event: RunLooked) -> None:
         batch.writable("runs")[event.run] = replace(run, looks=looks)
 
 
-def _current(run: Run, state: State) -> tuple[RankLook, ...]:
+def _current(run: Run, context: RunContext, state: State) -> tuple[RankLook, ...]:
     """The looks since its last step, since the start of its job, and since its newest attempt began."""
-    job, attempt = state.jobs.get(run.job or ""), last_attempts(state.attempts.values()).get(run.name)
+    job, attempt = state.jobs.get(run.job or ""), context.last_attempts.get(run.name)
     since = (
         run.progress.at,
         None if job is None else began_at(job.started_at, run, state),
