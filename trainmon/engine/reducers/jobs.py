@@ -51,6 +51,9 @@ DETAILS = (
 )  # fmt: skip
 """Fields that a poll of the queue lacks. They are kept from an earlier query."""
 
+OF_END = "state", "ends_at", "exit_code", "cancelled_by"
+"""Fields that say how a job ended."""
+
 
 def jobs_listed(batch: EventBatch, event: JobsListed) -> None:
     """The queue as it is now. A job that it no longer lists is gone, not ended: accounting may know more."""
@@ -137,7 +140,13 @@ def attempts_restored(batch: EventBatch, event: AttemptsRestored) -> None:
 
 
 def jobs_accounted(batch: EventBatch, jobs: tuple[Job, ...], now: Instant) -> None:
-    """Add the ends that accounting knows, now or when the rest of what is known of them has been read."""
+    """Add the ends that accounting knows, now or when the rest of what is known of them has been read. A job that left
+    the queue without its end ended so for its run, too."""
+    for job in jobs:
+        old = batch.current("jobs").get(job.key)
+        is_awaited = old is not None and old.gone_at is not None and old.stage != "ended"
+        if old is not None and is_awaited and job.stage == "ended" and old.submitted_at == job.submitted_at:
+            batch.writable("jobs")[job.key] = replace(old, **{name: getattr(job, name) for name in OF_END})
     batch.maps["accounted"] = (*batch.so_far(now).accounted, *jobs)
     found, batch.maps["accounted"] = with_accounted(batch.so_far(now))
     _set_attempts(batch, found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.analysis.attempts.story import BEGIN, DIED, FAILED, JOB, SPEC, STEP, Story, ended, trained
@@ -345,3 +346,21 @@ def test_every_column_that_is_null_is_named_and_a_checkpoint_that_does_not_exist
     assert unknown <= {*missing(one)}
     assert (one.has_checkpoints, "last_committed_step" in missing(one)) == (True, False)
     assert "last_committed_step" in missing(replace(one, has_checkpoints=False))
+
+
+@pytest.mark.parametrize(
+    ("state", "verdict", "why"),
+    [
+        ("CANCELLED", "stopped", "cancelled by 4711; job 88: cancelled by 4711, 3m ago, at step 30"),
+        ("NODE_FAIL", "dead", "job 88: one of its nodes failed, 3m ago, at step 30"),
+    ],
+)
+def test_the_end_of_a_vanished_job_is_one_for_its_run_and_its_attempt(state: str, verdict: str, why: str) -> None:
+    """Accounting that answers late does so with all that ended meanwhile: the run stayed dead, how is not known."""
+    story = trained().queue(60).checkpoints(61, 20)
+    by = "4711" if state == "CANCELLED" else None
+    story.at(200).say(JobsAccounted("prod", (ended(JOB, 50, state, cancelled_by=by),))).queue(230)
+    run = story.state.runs["llm"]
+    assert (run.verdict, run.why) == (verdict, why)
+    assert story.attempt.end is not None
+    assert (story.attempt.end.scheduler_state or "").startswith(state)
