@@ -60,11 +60,11 @@ HAS_FAILED = re.compile(
 )
 """A line that says that the program failed, or that it did not save its result."""
 DIES = re.compile(
-    r"^terminate called\b|^Fatal Python error|\bcore dumped\b|\bTerminating the process\b"
-    r"|\bexit(?:ed)?(?: with)?(?: exit)? code\W{0,3}[1-9]",
+    r"^(?!.*\b(?:continu|restarting|resum|skipping|retrying|falling back))(?:terminate called\b|Fatal Python error"
+    r"|.*(?:\bcore dumped\b|\bTerminating the process\b|\bexit(?:ed)?(?: with)?(?: exit)? code\W{0,3}[1-9]))",
     re.IGNORECASE,
 )
-"""A line with which a program ends, or that its launcher prints when it has."""
+"""A line with which a program ends, or that its launcher prints when it has. A trainer may outlive what it starts."""
 BESIDE = re.compile(r"Exception in thread|Error in atexit")
 """The title of a traceback that did not end the program."""
 

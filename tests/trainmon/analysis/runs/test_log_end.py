@@ -180,6 +180,17 @@ def test_what_ends_a_program_at_once_is_the_end(lines: tuple[str, ...], why: str
     assert judge(ended(70, *STEPS, *lines, *STEPS[:2]), RunContext(), NOW).verdict == "healthy"
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("RuntimeError: CUDA out of memory in the evaluation", "it exited with code 137; training continues", "saving"),
+        ("OSError: [Errno 5] Input/output error", "data worker 3 exited with exit code 1, restarting it"),
+    ],
+)
+def test_a_trainer_that_outlives_what_it_has_started_has_not_ended(lines: tuple[str, ...]) -> None:
+    assert judge(ended(70, *STEPS, *lines), RunContext(), NOW).verdict == "healthy"
+
+
 def test_the_last_line_counts_without_a_line_break_too() -> None:
     died = ended(70, *STEPS)
     assert died.log is not None
