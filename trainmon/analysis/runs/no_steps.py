@@ -396,7 +396,9 @@ def was_killed(run: Run, actions: Mapping[str, Record], began: Instant, ended: I
     if switch.exists or taken_at is None or not armed_at <= taken_at < ended:
         return True
     obeyed = min(run.progress.at or 0.0, ended) <= taken_at + ARMED_BEFORE and explains(taken_at, ended)
-    return obeyed and not was_withdrawn(run, actions, "kill") and _fatal_end(lines) is None
+    error = _fatal_end(lines) if obeyed else None
+    is_own = error is None or error.family in NO_ERROR | {"network"}  # the first rank that exits leaves the others
+    return obeyed and is_own and not was_withdrawn(run, actions, "kill")
 
 
 def explains(done_at: Instant, ended: Instant) -> bool:

@@ -520,6 +520,25 @@ def test_a_job_that_ends_well_with_a_nan_has_diverged_by_its_attempt_and_its_adv
         story.expected |= {one.key for one in story.new()}
 
 
+@pytest.mark.parametrize(
+    "error",
+    ["RuntimeError: the kill switch is set", "torch.distributed.DistBackendError: NCCL error: remote process exited"],
+)
+def test_a_trainer_that_obeys_its_kill_switch_with_an_error_was_stopped(error: str) -> None:
+    """It removes the switch and raises; or its first rank exits, and the others lose it."""
+    with Training() as story:
+        story.live(100)
+        story.kill = story.clock.wall
+        story.live(104)
+        story.kill, story.trains = None, False
+        story.live(112)
+        for line in ("Traceback (most recent call last):", '  File "/x/train.py", line 3, in <module>', error):
+            story._write(line, story.clock.wall)
+        story.end("FAILED", exit_code="1:0").live(400)
+        assert story.state.runs["llm"].verdict == "stopped"
+        assert story.alert("run-stopped").is_firing, "and nothing is sent"
+
+
 def test_no_retry_is_suggested_of_a_run_that_a_person_stopped_whatever_its_log_shows() -> None:
     with Training(phone("info")) as story:
         story.hear(RunsChanged((replace(SPEC, retry=RetryPolicy(auto_requeue="suggest")),))).live(100)
