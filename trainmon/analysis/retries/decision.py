@@ -245,7 +245,8 @@ def _why_stop(
         return f"exit status {NO_RESTART}: {ENDED_ON_PURPOSE['no-restart']}"
     step = next((one.last_step for one in reversed(history) if one.last_step is not None), 0)
     goal = next((one.target_step for one in reversed(history) if one.target_step is not None), math.inf)
-    saved = next((one.last_committed_step or 0 for one in reversed(history) if one.has_checkpoints), step)
+    known = (one for one in reversed(history) if one.has_checkpoints and one.counts_steps is not False)
+    saved = next((one.last_committed_step or 0 for one in known if not one.may_have_later), step)
     if min(step, saved) >= goal and cause not in ("evaluator", "diverged"):
         return f"it reached its target, step {step:,} of {goal:,}: nothing is left to train"
     *before, last = since_progress(history)

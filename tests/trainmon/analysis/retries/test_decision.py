@@ -57,6 +57,8 @@ def test_after_an_attempt_that_reached_the_target_one_without_a_step_has_nothing
     torn = replace(done, has_checkpoints=True, last_committed_step=90)
     assert after(torn, ended(1, "node-fail", "n1: DOWN")).choice == "after-node-swap", "its last step is not saved"
     assert after(replace(torn, last_committed_step=100), ended(1, "node-fail", "n1: DOWN")).why == why
+    for unknown in (replace(torn, counts_steps=False), replace(torn, unrecognised_at=done.seen_at)):
+        assert after(unknown, ended(1, "node-fail", "n1: DOWN")).why == why, "its checkpoints do not tell"
     nan = after(ended(0, "diverged", last_step=100, target_step=100))
     assert nan.why == "diverged: a retry needs an earlier checkpoint, or other data or settings first"
     assert after(done, ended(1, "nccl-timeout", target_step=200)).choice == "now", "there is more to train"
