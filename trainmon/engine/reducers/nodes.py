@@ -24,7 +24,6 @@ from trainmon.model import (
     MARGINS,
     OVER,
     SAME_GROWTH,
-    THROTTLE,
     WARM,
     Counter,
     Fault,
@@ -215,9 +214,6 @@ def _troubles(node: Node, part: str, text: str | None) -> dict[str, str]:
 
 # ---- what is remembered of a node ------------------------------------------------------------------------------------
 
-SLOWING = {bit: name for bit, name in THROTTLE.items() if name in SLOWED}
-SLOWING_MASK = sum(SLOWING)
-
 REBOOT_MARGIN = 60.0
 """A boot time that is later by at least this many seconds is a reboot. A clock that drifts moves the boot time by
 less."""
@@ -262,17 +258,13 @@ def remember(batch: EventBatch, event: NodeReading, before: Node | None, node: N
 
 def _slowed(history: NodeHistory, samples: tuple[GpuSample, ...], at: Instant) -> NodeHistory:
     """The GPUs that are slowed down, each with the start and the reason."""
-    is_any = any(sample.throttle_mask and sample.throttle_mask & SLOWING_MASK for sample in samples)
-    if not is_any and not history.slowed:
+    names = ((one.index, name) for one in samples if one.throttle_mask for name in throttle_names(one.throttle_mask))
+    slowed = {key: history.slowed.get(key, at) for key in names if key[1] in SLOWED}
+    if not slowed and not history.slowed:
         return history
     listed = {sample.index for sample in samples}
-    slowed = {key: since for key, since in history.slowed.items() if key[0] not in listed} | {
-        (sample.index, name): history.slowed.get((sample.index, name), at)
-        for sample in samples
-        for bit, name in SLOWING.items()
-        if (sample.throttle_mask or 0) & bit
-    }
-    return replace(history, slowed=slowed)
+    unlisted = {key: since for key, since in history.slowed.items() if key[0] not in listed}
+    return replace(history, slowed=unlisted | slowed)
 
 
 def _emptied(history: NodeHistory, before: Node | None, samples: tuple[GpuSample, ...], at: Instant) -> NodeHistory:

@@ -19,6 +19,7 @@ from trainmon.analysis.runs import (
     position,
     stopped_by,
     throughput,
+    trainer,
 )
 from trainmon.analysis.wandb import active_run, client_file, counts, log_curves, metric_names
 from trainmon.engine.reducers import files
@@ -135,8 +136,9 @@ def _waits(memory: RunMemory, run: Run, alerts: Iterable[Alert], context: RunCon
         own = (one for one in alerts if one.run == run.name and one.rule == "run-hung")
         return waiting if any(one.is_open and one.found_at > at for one in own) else memory
     last, is_quiet = context.last_attempts.get(run.name), now - (run.log.at or 0.0) > limit
+    is_training = run.trainer is None or run.trainer.phase not in trainer.BUSY
     is_whole = last is None or last.ranks is None or last.ranks.ranks <= len(gpus)  # else a rank that is not seen saves
-    is_known = at >= (usual.warm_at or at) and memory.gpus_worked and is_quiet and is_whole
+    is_known = at >= (usual.warm_at or at) and memory.gpus_worked and is_training and is_quiet and is_whole
     return waiting if is_known and all_wait(gpus, at) else memory
 
 

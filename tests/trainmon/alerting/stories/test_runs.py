@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Self
 
 import pytest
@@ -13,6 +14,7 @@ from trainmon.alerting.notify.message import render
 from trainmon.alerting.rules import RULES
 from trainmon.model import (
     ActionChanged,
+    FileContent,
     GpuFacts,
     GpuFactsAll,
     GpuSample,
@@ -223,7 +225,7 @@ def test_a_limit_that_the_config_sets_in_a_hang_counts_at_once_and_is_the_one_th
     "why",
     [
         "config", "works", "idle", "low-power", "new", "log", "silent-node", "save", "no-power", "slowed", "elsewhere",
-        "guest",
+        "guest", "hooks",
     ],
 )  # fmt: skip
 def test_nothing_else_is_a_hang_before_fifteen_minutes(why: str) -> None:
@@ -246,6 +248,10 @@ def test_nothing_else_is_a_hang_before_fifteen_minutes(why: str) -> None:
         story.pulses = why == "log"
         if why == "save":
             story._write(SAVING, story.clock.wall)
+        if why == "hooks":
+            text = json.dumps({"at": story.clock.wall, "phase": "evaluation"})
+            status = FileContent(1, story.clock.wall, "status of llm", path="/fsx/kill.status", text=text)
+            story.hear(NodeReading("gpu-001", "prod", story.clock.wall, status))
         story.live(began + 880, QUIET)
         assert story.state.runs["llm"].verdict in ("healthy", "saving")
         story.trains, story.use, story.power = True, 98, 650.0
