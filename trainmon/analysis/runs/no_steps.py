@@ -287,8 +287,8 @@ SOMEBODY = Stop("somebody cancelled it", is_named=False)
 """Only accounting knows who cancelled it."""
 
 
-def without_a_job(run: Run, queue: Queue, context: RunContext, now: Instant) -> Judgement | None:
-    """The verdict while no job of the run is running; None if its jobs do not show it."""
+def without_a_job(run: Run, queue: Queue, context: RunContext, now: Instant) -> Judgement:
+    """The verdict while no job of the run is running."""
     last, waiting = queue.ended, queue.waiting
     known = None if last is None else _known_cause(last, context.last_attempts.values())
     how = "" if last is None else how_it_ended(last, now, None if known is None else known.cause)
@@ -309,8 +309,7 @@ def without_a_job(run: Run, queue: Queue, context: RunContext, now: Instant) -> 
             f"job {waiting.id} is pending: {waiting_reason(waiting, now)}{armed}"
             + (f"; before it, {how}" if how else ""),
         )
-    if last is None:
-        return None
+    assert last is not None
     stop = who_stopped(run, last, context.actions, now)
     if stop is not None:
         return stopped(stop, how + at)

@@ -116,9 +116,7 @@ def _judged(run: Run, context: RunContext, now: Instant) -> Judgement:
     last = context.last_attempts.get(run.name)
     is_of_ended = last is not None and last.outlived_by > 0
     if queue is not None and job is None and (is_of_ended or not steps_after(run, queue)):
-        ended = without_a_job(run, queue, context, now)
-        if ended is not None:
-            return weigh(run, ended, context, None, now)
+        return weigh(run, without_a_job(run, queue, context, now), context, None, now)
     blind = _blind(run, context, job, now)
     is_readable = blind is None or run.spec.log is None
     if job is None and (is_readable or reached) and (ended := after_its_attempt(run, context, now)) is not None:
@@ -210,10 +208,10 @@ def _starting(run: Run, context: RunContext, job: Job, now: Instant) -> Judgemen
     assert job.started_at is not None
     up, progress = now - job.started_at, run.progress
     reported_at = progress.doing_at if progress.doing != "train" else None
-    if reported_at is not None and reported_at >= job.started_at and _is_busy(run, now):
-        busy = _busy(replace(run, progress=replace(progress, step=None, epoch=None)), now)
-        if busy is not None:
-            return busy
+    is_busy = reported_at is not None and reported_at >= job.started_at and _is_busy(run, now)
+    busy = _busy(replace(run, progress=replace(progress, step=None, epoch=None)), now) if is_busy else None
+    if busy is not None:
+        return busy
     if up <= run.spec.stall_after:
         return Judgement("starting", f"job {job.id} {_is_up(job, now)}, no step yet")
     mean_pct = gpus_of(run, context.nodes, context.sources, now).mean_pct or 0.0

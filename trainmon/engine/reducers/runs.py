@@ -239,9 +239,12 @@ def wandb_polled(batch: EventBatch, event: WandbPolled) -> None:
     if old is None or current is None or old.path != current.path:
         wandb = replace(wandb, recent=(), trouble=None, samples=())
     if current is not None:
-        stepped_at = active_run.stepped_at(before, current, event.at)
-        wandb = replace(wandb, stepped_at=stepped_at, samples=_samples(wandb.samples, event.samples))
-        wandb = replace(wandb, trouble=_by_summary(wandb, current, event.at))
+        wandb = replace(
+            wandb,
+            stepped_at=active_run.stepped_at(before, current, event.at),
+            samples=_samples(wandb.samples, event.samples),
+            trouble=_by_summary(wandb, current, event.at),
+        )
     progress = active_run.polled(run.progress, before, wandb, event.at)
     batch.writable("runs")[event.run] = replace(run, wandb=wandb, progress=progress)
 
