@@ -12,13 +12,12 @@ from msgspec.structs import replace
 from trainmon.alerting.pipeline.episode import Token, new_alert
 from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
 from trainmon.alerting.rules import TEST, is_answering
-from trainmon.analysis.checkpoints import since, steps_at_risk
+from trainmon.analysis.checkpoints import last_checkpoint
 from trainmon.lib import DAY, Instant, Seconds, ago, clean, counted, size
 from trainmon.model import (
     ALIVE,
     SEVERITIES,
     Alert,
-    Checkpoints,
     Disk,
     Finding,
     Notice,
@@ -225,7 +224,7 @@ def _run(run: Run, now: Instant) -> Iterator[str]:
     if at is not None and is_alive:
         yield f"  last step {ago(now - at)} ago"
     if run.checkpoints is not None:
-        yield f"  {_checkpoint(run, run.checkpoints, now)}"
+        yield f"  last checkpoint: {last_checkpoint(run, run.checkpoints, now)}"
 
 
 def _step(run: Run) -> str:
@@ -243,20 +242,6 @@ def _rate(run: Run) -> str:
         return f"{progress.samples_per_s:,.4g} samples/s"
     seconds = progress.step_time_s if progress.step_time_s is not None else progress.cadence_s
     return f"{seconds:.3g}s per step" if seconds is not None else ""
-
-
-def _checkpoint(run: Run, checkpoints: Checkpoints, now: Instant) -> str:
-    if checkpoints.error is not None:
-        return f"checkpoints cannot be seen: {clean(checkpoints.error, 120)}"
-    last = checkpoints.committed
-    if checkpoints.unrecognised is not None:
-        return f"the format of the checkpoint of {checkpoints.unrecognised.title} is not recognised"
-    if last is None:
-        return "no checkpoint yet"
-    step = f" step {last.step:,}" if last.step is not None else ""
-    age = f", {ago(now - last.at)} ago" if last.at is not None else ""
-    risk = steps_at_risk(run)
-    return f"last checkpoint{step}{age}" + (f", {counted(risk, 'step')} {since(checkpoints)}" if risk else "")
 
 
 def _disks(state: State, now: Instant) -> Iterator[str]:

@@ -278,9 +278,8 @@ def short_number(value: float, digits: int) -> str:
         if abs(value) < 999.5 or unit == "E":
             break
         value /= 1000.0
-    texts = (f"{value:.{places}f}" for places in range(digits - 1 if unit else 0, 0, -1))
-    fitting = (text for text in texts if len(text.lstrip("-")) <= digits + 1)
-    return f"{next(fitting, f'{value:.0f}')}{unit}"
+    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])
+    return f"{value:.{max(0, digits - 1 - exponent) if unit else 0}f}{unit}"
 
 
 def mib_size(mib: float | None) -> str:

@@ -314,8 +314,7 @@ class FactsPane(NodePane):
     def draw(self, state: State, width: int) -> None:
         node, source = state.nodes.get(self.node), state.sources.get(f"node:{self.node}")
         running = on_nodes(state.jobs.values()).get(self.node, [])
-        listed = state.scheduler_nodes.get(self.node)
-        server = None if source is None else state.sources.get(source.via or "")
+        listed, known = state.scheduler_nodes.get(self.node), state.sources
         alerts = tuple(alerts_of(self.node, state, width, "node"))
         open_alerts = (one for one in state.alerts.values() if one.node == self.node and one.is_open)
         odd = {one.subject.partition(" ")[2] for one in open_alerts if one.rule == "slow-link"}
@@ -323,7 +322,7 @@ class FactsPane(NodePane):
         self.caption(clean(f"{self.node} of {cluster}" if cluster else self.node))
         past = [*history_lines(cluster, self.node, state.node_records, self.events, width)]
         self.lines.set_rows(
-            node_facts(self.node, node, source, state.at, width, listed, running, server, (*alerts, *past), odd)
+            node_facts(self.node, node, source, state.at, width, listed, running, known, (*alerts, *past), odd)
         )
 
 

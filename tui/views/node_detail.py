@@ -201,14 +201,14 @@ def node_facts(
     width: int,
     listed: SchedulerNode | None = None,
     jobs: Sequence[Job] = (),
-    server: Source | None = None,
+    sources: Mapping[str, Source] = {},
     alerts: Sequence[Line | Linked] = (),
     odd: Collection[str] = (),
 ) -> list[Row]:
     """The facts that are not in the table, by section. `listed`: the scheduler's record of the node; `jobs`: those that
-    run there, as links; `server`: the Prometheus server that has its numbers; `alerts`: links to its alerts;
-    `odd`: its ports that an alert says to differ from their peers."""
-    about = (*alerts, *source_lines(source, now, width, server), *scheduler_lines(listed, jobs, now, width))
+    run there, as links; `sources`: all, of which one may be the Prometheus server with its numbers; `alerts`:
+    links to its alerts; `odd`: its ports that an alert says to differ from their peers."""
+    about = (*alerts, *source_lines(source, now, width, sources), *scheduler_lines(listed, jobs, now, width))
     if node is None:
         return rows(about or [(Span(f"{safe(name)} is no longer watched.", "dim"),)])
     host = host_lines(node, now, width, read_ago(node.host_at, node, source, now), odd)
@@ -226,7 +226,7 @@ def history_lines(
         yield from wrapped_fact("", verdict(one.cluster, records), width, "dim")
 
 
-def source_lines(source: Source | None, now: Instant, width: int, server: Source | None = None) -> Iterator[Line]:
+def source_lines(source: Source | None, now: Instant, width: int, sources: Mapping[str, Source]) -> Iterator[Line]:
     """The connection: its problem and hint, or its phase; and the output of the probe that is not data."""
     if source is None:
         return
@@ -235,9 +235,10 @@ def source_lines(source: Source | None, now: Instant, width: int, server: Source
         if source.via is not None:
             how = f"no SSH, read from {safe(source.via)}"
         yield fact("connection", f"{how}, data every {source.period:g}s", width)
-        yield from optional_fact("lacking", None if server is None else server.error or server.hint, width, "dim")
+        server = sources.get(source.via or "")
+        yield from optional_fact("prometheus", None if server is None or server.error else server.hint, width, "dim")
     else:
-        server = failing_server(source, {} if server is None else {server.name: server})
+        server = failing_server(source, sources)
         problem, failing = source_text(source, now, server, hinted=True), server or source
         yield from wrapped_fact("connection", safe(problem.text), width, problem.style or "warn")
         yield from optional_fact("what to do", instruction(failing.hint), width)

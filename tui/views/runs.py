@@ -30,7 +30,6 @@ from trainmon.lib import (
 )
 from trainmon.model import (
     GOING,
-    Checkpoint,
     Checkpoints,
     Evals,
     GroupPhase,
@@ -265,8 +264,8 @@ def checkpoint_lines(run: Run, state: State, width: int) -> Iterator[Line]:
     if writing is not None:
         began = "" if writing.began_at is None else f" for {duration(max(0.0, now - writing.began_at))}"
         usual = "" if found.save_s is None else f", usually {duration(found.save_s)}"
-        yield fact("writing", f"{checkpoint_name(writing)}{began}{usual}", width, "accent")
-    torn = [checkpoint_name(one) + (f": {one.why}" if one.why else "") for one in found.list if one.state == "torn"]
+        yield fact("writing", f"{clean(writing.title)}{began}{usual}", width, "accent")
+    torn = [one.title + (f": {one.why}" if one.why else "") for one in found.list if one.state == "torn"]
     for index, text in enumerate(torn[:TORN_SHOWN]):
         more = f" (and {len(torn) - TORN_SHOWN} more)" if len(torn) > TORN_SHOWN == index + 1 else ""
         yield fact("" if index else "incomplete", safe(text + more), width, "warn")
@@ -313,7 +312,7 @@ def last_lines(run: Run, found: Checkpoints, now: Instant, width: int) -> Iterat
     """The last committed step, and the steps that a crash now would lose."""
     last, start, progress = found.committed, found.next_start, run.progress
     if (newer := found.unrecognised) is not None:
-        text = f"{checkpoint_name(newer)}, written {since(newer.at, now)} ago: {newer.why}, so its state is not known"
+        text = f"{newer.title}, written {since(newer.at, now)} ago: {newer.why}, so its state is not known"
         yield from wrapped_fact("checkpoint", safe(text), width, "warn")
         return
     if last is None:
@@ -324,7 +323,7 @@ def last_lines(run: Run, found: Checkpoints, now: Instant, width: int) -> Iterat
         return
     late = is_save_overdue(run, found)
     usual = f", usually every {duration(found.every_s)}!" if late and found.every_s is not None else ""
-    text = f"{checkpoint_name(last)} committed {since(last.at, now)} ago{usual}"
+    text = f"{clean(last.title)} committed {since(last.at, now)} ago{usual}"
     yield fact("checkpoint", text, width, "warn" if late else "")
     is_known = steps_at_risk(run) is not None and run.verdict != "finished"  # nothing is at risk then
     if is_known and progress.step is not None and start is not None and start.step is not None:
@@ -338,11 +337,6 @@ def last_lines(run: Run, found: Checkpoints, now: Instant, width: int) -> Iterat
             width,
             "dim" if steps < 0 else "",
         )
-
-
-def checkpoint_name(one: Checkpoint) -> str:
-    """`step 12,500`, or the name of the file."""
-    return clean(one.path.rpartition("/")[2]) if one.step is None else f"step {count(one.step)}"
 
 
 # ---- switches and actions ------------------------------------------------------------------------------------------
@@ -363,7 +357,7 @@ def switch_lines(kind: str, found: Switch | None, now: Instant, width: int) -> I
         text = safe(f"ARMED {since(found.armed_at, now)} ago{by}{because}")
         yield from wrapped_fact(label, text, width, "crit" if kind == "kill" else "warn")
     else:
-        text = "not armed" if found.taken_at is None else f"taken {since(found.taken_at, now)} ago"
+        text = "not armed" if found.taken_at is None else f"consumed {since(found.taken_at, now)} ago"
         yield fact(label, text, width, "" if found.taken_at is None else "ok")
 
 

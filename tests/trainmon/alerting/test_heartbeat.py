@@ -73,7 +73,7 @@ def test_it_says_all_that_a_person_wants_to_know() -> None:
         "video-2b: alive",
         "  step 12,345 of 100,000 (12%), loss 2.314, 812,346 tokens/s, done in 3d4h",
         "  last step 12s ago",
-        "  last checkpoint step 12,000, 26m ago, 345 steps since",
+        "  last checkpoint: step 12,000, 26m ago; 345 steps since",
         "disk /fsx: 12.0 days left, 21 TiB free (23%)",
         "disk /home: not filling, 82 TiB free (90%)",
         "GPUs: 15 of 16 healthy on 2 nodes",
@@ -86,7 +86,7 @@ def test_the_steps_since_the_checkpoint_that_a_restart_takes_are_at_risk() -> No
     older = Checkpoint(step=11_000, state="superseded", path="/fsx/c/11000", layout="dcp", at=NOW - 1_560)
     known = Checkpoints(path="/fsx/c", host="login1", listed_at=NOW, list=(saved, older), resumes=older.path)
     _, lines = compose(state(run(checkpoints=known)), NOW, ())
-    assert "  last checkpoint step 12,000, 1m ago, 1,345 steps since step 11,000 (a restart resumes there)" in lines
+    assert "  last checkpoint: step 12,000, 1m ago; 1,345 steps since step 11,000 (a restart resumes there)" in lines
 
 
 def test_a_run_that_is_not_well_is_not_called_alive() -> None:
@@ -186,5 +186,5 @@ def test_a_run_without_checkpoints_or_with_none_yet_says_which() -> None:
         checkpoints = Checkpoints(path="/c", host="h", listed_at=NOW, **facts)
         return compose(state(run(checkpoints=checkpoints)), NOW, ())[1][3]
 
-    assert section() == "  no checkpoint yet"
-    assert section(error="no such directory") == "  checkpoints cannot be seen: no such directory"
+    assert section() == "  last checkpoint: none is committed"
+    assert section(error="no such directory") == "  last checkpoint: not known: no such directory"

@@ -91,7 +91,7 @@ def test_each_state_of_a_switch_has_its_words() -> None:
 
     assert words(None) == "not configured"
     assert words(Switch(path="k", exists=False)) == "not armed"
-    assert words(Switch(path="k", exists=False, taken_at=NOW - 30.0)) == "taken 30s ago"
+    assert words(Switch(path="k", exists=False, taken_at=NOW - 30.0)) == "consumed 30s ago"
     assert words(Switch(path="k", exists=None, error="permission denied")) == "? permission denied"
     assert words(armed) == "ARMED 10m ago by ann: wrong data"
 

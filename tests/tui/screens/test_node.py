@@ -288,7 +288,7 @@ def test_a_node_that_is_late_says_why_its_server_fails() -> None:
         name="prometheus:prod:dcgm", kind="prometheus", cluster="prod", health="down", phase="retrying",
         error="no answer within 10s", hint="try: curl http://p", retry_at=NOW + 30.0,
     )  # fmt: skip
-    shown = [row.text.rstrip() for row in node_facts("n", node("n", 1), late, NOW, 78, server=server)]
+    shown = [row.text.rstrip() for row in node_facts("n", node("n", 1), late, NOW, 78, sources={server.name: server})]
     assert shown[:3] == [
         "connection    late 1m: Prometheus: no answer within 10s",
         "what to do    curl http://p",
@@ -303,7 +303,8 @@ def test_a_node_of_prometheus_says_where_its_numbers_come_from() -> None:
     lacks = "dcgm-exporter has no power limit, throttle reasons"
     server = Source(name="prometheus:prod:dcgm", kind="prometheus", cluster="prod", health="ok", hint=lacks)
     up = replace(source("n"), via=server.name, period=15.0, health="ok")
-    assert f"lacking       {lacks}" in [row.text.rstrip() for row in node_facts("n", made, up, NOW, 78, server=server)]
+    shown = node_facts("n", made, up, NOW, 78, sources={server.name: server})
+    assert f"prometheus    {lacks}" in [row.text.rstrip() for row in shown]
     assert "Prometheus does not list the processes on GPUs: that needs SSH." in lines
     assert "ssh fails     refused" in lines
     assert not [line for line in lines if line.startswith("clock")], "its samples have the time of the server"

@@ -15,10 +15,10 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.actions.verbs import VERB, ask
-from trainmon.analysis.checkpoints import since, steps_at_risk
+from trainmon.analysis.checkpoints import last_checkpoint
 from trainmon.analysis.retries import RetryDecision, by_run, config_to_read, decide, history_of, needs_config_change
 from trainmon.analysis.runs import jobs_of, listening, present, rivals
-from trainmon.lib import Instant, Sentence, ago, clean, counted, duration, joined
+from trainmon.lib import Instant, Sentence, ago, clean, duration, joined
 from trainmon.model import (
     Action,
     ActionRequest,
@@ -622,19 +622,7 @@ def _training(context: PlanContext) -> tuple[tuple[str, str], ...]:
     if run.progress.at is not None:
         step = "" if run.progress.step is None else f"{run.progress.step:,}, "
         facts.append(("last step", f"{step}{context.ago(run.progress.at)}"))
-    if found is None:
-        is_watched = run.spec.checkpoints is not None
-        why = "its directory was not listed yet" if is_watched else "no checkpoint directory is watched"
-        checkpoint = f"not known{' yet' if is_watched else ''}: {why}"
-    elif found.error is not None:
-        checkpoint = f"not known: {found.error}"
-    elif found.unrecognised is not None:
-        checkpoint = f"not known: the format of {found.unrecognised.title} is not recognised"
-    elif found.committed is None:
-        checkpoint = "none is committed"
-    else:
-        step = "" if found.committed.step is None else f"step {found.committed.step:,}, "
-        risk = steps_at_risk(run)
-        age = context.ago(found.committed.at) or "of unknown age"
-        checkpoint = f"{step}{age}" + (f"; {counted(risk, 'step')} {since(found)}" if risk else "")
+    is_watched = run.spec.checkpoints is not None
+    why = " yet: its directory was not listed" if is_watched else ": no checkpoint directory is watched"
+    checkpoint = f"not known{why}" if found is None else last_checkpoint(run, found, context.now)
     return (*facts, ("last checkpoint", checkpoint))

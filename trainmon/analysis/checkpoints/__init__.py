@@ -9,7 +9,7 @@ from trainmon.analysis.checkpoints.evals import (
     read_results,
     together,
 )
-from trainmon.analysis.checkpoints.layouts import names_count_steps, since, steps_at_risk
+from trainmon.analysis.checkpoints.layouts import last_checkpoint, names_count_steps, since, steps_at_risk
 
 __all__ = [
     "PLACEHOLDER",
@@ -17,6 +17,7 @@ __all__ = [
     "describe",
     "eval_logs",
     "is_eval_log",
+    "last_checkpoint",
     "names_count_steps",
     "read_results",
     "since",

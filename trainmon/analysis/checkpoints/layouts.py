@@ -9,7 +9,7 @@ from posixpath import basename, join, normpath
 import msgspec
 from msgspec.structs import replace
 
-from trainmon.lib import size
+from trainmon.lib import Instant, ago, clean, counted, size
 from trainmon.model import CheckpointEntry, Checkpoints, FileGroup, Run
 
 # ---- what is in a checkpoint directory, as the layouts ask for it ----------------------------------------------------
@@ -210,10 +210,21 @@ def steps_at_risk(run: Run) -> int | None:
 def since(found: Checkpoints, last: str = "") -> str:
     """From where the steps at risk are counted: `since`, or `since step 150 (a restart resumes there)` if that is not
     the last checkpoint. `last`: what the sentence calls that one."""
-    start = found.next_start
-    if start is None or start == found.committed:
-        return f"since {last}".rstrip()
-    return f"since {start.title} (a restart resumes there)"
+    older = None if found.next_start == found.committed else found.next_start
+    return f"since {last}".rstrip() if older is None else f"since {older.title} (a restart resumes there)"
+
+
+def last_checkpoint(run: Run, found: Checkpoints, now: Instant) -> str:
+    """`step 12,000, 14m ago; 880 steps since`, or why that is not known."""
+    last, risk = found.committed, steps_at_risk(run)
+    if found.error is not None:
+        return f"not known: {clean(found.error, 120)}"
+    if found.unrecognised is not None:
+        return f"not known: the format of {found.unrecognised.title} is not recognised"
+    if last is None:
+        return "none is committed"
+    age = "of unknown age" if last.at is None else f"{ago(now - last.at)} ago"
+    return f"{last.title}, {age}" + (f"; {counted(risk, 'step')} {since(found)}" if risk else "")
 
 
 # ---- which trainer made a checkpoint, at which step, and what it lacks to be whole -----------------------------------

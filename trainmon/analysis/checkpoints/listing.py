@@ -133,7 +133,7 @@ def stale(taken: Resumption, newest: FoundCheckpoint | None, folder: Folder) -> 
         or folder.t - newest.committed_at < MOVES_WITHIN
     ):
         return []
-    last, names = newest.name if newest.step is None else f"step {newest.step}", f"{taken.pointer} names {taken.name}"
+    last, names = newest.name if newest.step is None else f"step {newest.step:,}", f"{taken.pointer} names {taken.name}"
     return [Wrong(f"{names}, although {last} is complete: a restart would resume from the older one")]
 
 
@@ -155,13 +155,9 @@ def _nothing(known: Mapping[str, Checkpoint], others: Sequence[str], unclear: in
         return Wrong(f"{NONE_FOUND}: the directory is empty, nothing was saved yet", is_usual=True)
     torn = [one for one in known.values() if one.state == "torn"]
     if not torn:
-        return Wrong(f"{NONE_FOUND} yet: {_called(next(iter(known.values())))} is being written", is_usual=True)
+        return Wrong(f"{NONE_FOUND} yet: {next(iter(known.values())).title} is being written", is_usual=True)
     rest = f", and {len(torn) - 1} more" if len(torn) > 1 else ""
-    return Wrong(f"{NONE_FOUND}: {_called(torn[0])} is incomplete ({torn[0].why}){rest}")
-
-
-def _called(one: Checkpoint) -> str:
-    return one.path.rpartition("/")[2] if one.step is None else f"step {one.step}"
+    return Wrong(f"{NONE_FOUND}: {torn[0].title} is incomplete ({torn[0].why}){rest}")
 
 
 def _pointer(taken: Resumption, known: Mapping[str, Checkpoint], is_moving: bool, unclear: int) -> str | None:
@@ -170,7 +166,7 @@ def _pointer(taken: Resumption, known: Mapping[str, Checkpoint], is_moving: bool
         return f"{taken.pointer} {wrong}" if wrong else None
     whole = [one for one in known.values() if one.is_whole]
     if taken.name is None:
-        return f"no pointer file: a restart would begin from scratch, although {_called(whole[0])} is complete" if (
+        return f"no pointer file: a restart would begin from scratch, although {whole[0].title} is complete" if (
             whole and not is_moving) else None  # fmt: skip
     who = f"{taken.pointer} names" if taken.pointer else "a restart would resume from"
     one = known.get(taken.name)

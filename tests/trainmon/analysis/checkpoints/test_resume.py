@@ -35,7 +35,7 @@ def test_the_first_save_is_distinguished_from_a_loss(tmp_path: Path):
     assert read(tmp_path).trouble is None
     made(tmp_path, SAVES["hf"], 1000, at=NOW - 61, stop=4)
     assert problem(tmp_path, is_running=False) == (
-        "no committed checkpoint found: step 1000 is incomplete (no trainer_state.json yet), and 1 more; "
+        "no committed checkpoint found: step 1,000 is incomplete (no trainer_state.json yet), and 1 more; "
         "a restart would resume from checkpoint-1000, which is incomplete: no trainer_state.json yet"
     )
     assert read(tmp_path, is_running=False).trouble == problem(tmp_path, is_running=False)
@@ -106,7 +106,7 @@ def test_an_empty_or_strange_pointer_is_reported(tmp_path: Path):
     tracker.write_text("\x1b[31mx\n")
     assert problem(tmp_path) == "latest_checkpointed_iteration.txt contains “x”, which names no checkpoint"
     tracker.unlink()
-    assert problem(tmp_path) == "no pointer file: a restart would begin from scratch, although step 1000 is complete"
+    assert problem(tmp_path) == "no pointer file: a restart would begin from scratch, although step 1,000 is complete"
 
 
 @pytest.mark.parametrize("name", ["megatron", "megatron-legacy", "deepspeed", "nanotron", "idefics"])
@@ -159,7 +159,7 @@ def test_a_pointer_that_was_not_moved_on_is_reported(name: str, named: str, tmp_
     assert states(answer)[0] == (1500, "committed")
     assert answer.resumes == f"{tmp_path}/{named}"
     assert answer.problem == (
-        f"{POINTED[name][0]} names {named}, although step 1500 is complete: a restart would resume from the older one"
+        f"{POINTED[name][0]} names {named}, although step 1,500 is complete: a restart would resume from the older one"
     )
     assert problem(tmp_path, now=NOW) is not None
     made(tmp_path, SAVES[name], 1500, at=NOW - 80, stop=commit_of(SAVES[name]))

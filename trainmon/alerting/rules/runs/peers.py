@@ -34,7 +34,7 @@ from trainmon.analysis.runs.peers import (
     slower,
     uneven,
 )
-from trainmon.lib import Instant, ago, counted, group_by, listed
+from trainmon.lib import Instant, ago, counted, group_by, listed, short_number
 from trainmon.model import Alert, Finding, Node, RankMap, RankProcess, RankWait, Run, State, verdict_text
 
 # ---- which ranks are there -------------------------------------------------------------------------------------------
@@ -195,10 +195,8 @@ def alike(state: State) -> Mapping[tuple[object, ...], tuple[int, int]]:
 
 def rate_of(value: float) -> str:
     """A number per second: `1.62M`, `48.1k`, `8234`, `0.24`."""
-    value = float(f"{value:.3g}") if value >= 1e4 else value  # before its unit is chosen: 999,999 is 1M
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if value >= size:
-            return f"{value / (1e3 if unit == 'k' else size):.3g}{unit}"
+    if value >= 9_999.5:
+        return short_number(value, 3)
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 

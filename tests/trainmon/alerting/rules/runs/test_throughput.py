@@ -64,8 +64,8 @@ def test_a_run_a_quarter_slower_than_usual_says_both_numbers() -> None:
     finding = found(SlowThroughput(), paced(SLOW))
     assert finding is not None
     assert finding.severity == "warning"
-    assert finding.summary == "llm makes 1.2M tokens/s over its last 5 minutes, 25% less than its usual 1.6M"
-    assert finding.evidence[0].endswith("1.2M, 1.19M, 1.2M, 1.21M, 1.2M tokens/s")
+    assert finding.summary == "llm makes 1.20M tokens/s over its last 5 minutes, 25% less than its usual 1.60M"
+    assert finding.evidence[0].endswith("1.20M, 1.19M, 1.20M, 1.21M, 1.20M tokens/s")
 
 
 def test_a_run_at_its_pace_or_a_little_below_says_nothing() -> None:
@@ -97,7 +97,7 @@ def test_a_restart_of_this_program_does_not_make_a_slow_pace_the_usual_one() -> 
     slow = replace(USUAL, recent=(1.2e6,) * 10, usual=(1.2e6,) * 40, usual_rate=1.2e6, closed_at=later)
     anew = replace(paced(slow), started_at=NOW + 60)
     assert found(SlowThroughput(), anew, later) is None
-    words = "it makes 1.2M tokens/s, and made 1.6M before this program started"
+    words = "it makes 1.20M tokens/s, and made 1.60M before this program started"
     assert why_unknown(SlowThroughput(), anew, fired, later) == words
     of_age = replace(fired, summary=dated(fired.summary.replace("llm", "pythia 410m"), NOW))
     assert of_age.summary.endswith("UTC)"), "the size of a model looks like minutes"
@@ -320,4 +320,4 @@ def test_samples_become_the_means_that_are_compared() -> None:
 
 def test_a_rate_is_no_power_of_ten() -> None:
     values = (1_620_000.0, 999_999.0, 48_100.0, 8_234.4, 999.7, 33.33, 0.24)
-    assert [rate_of(value) for value in values] == ["1.62M", "1M", "48.1k", "8234", "1000", "33.3", "0.24"]
+    assert [rate_of(value) for value in values] == ["1.62M", "1.00M", "48.1k", "8234", "1000", "33.3", "0.24"]
