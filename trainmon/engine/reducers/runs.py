@@ -96,8 +96,9 @@ def _steps(memory: RunMemory, run: Run) -> RunMemory:
     wandb = client_file.evidence(run)
     attempt = wandb.current if wandb is not None and counts(progress) else None
     is_other = attempt is not None and memory.wandb not in (None, attempt.id)  # its steps are not those of the other
-    limit = patience(replace(run, progress=replace(progress, cadence_s=memory.cadence_s)))
-    is_late = memory.at is not None and at - memory.at > limit
+    # After a wait of all its GPUs, its throughput is as before.
+    usually = replace(run, progress=replace(progress, cadence_s=memory.cadence_s), memory=replace(memory, hangs=False))
+    is_late = memory.at is not None and at - memory.at > patience(usually)
     is_reset = is_back or is_late or is_other or memory.at is None
     scales = (None if is_reset else memory.scale_peak, loss_scale(run))
     new = replace(

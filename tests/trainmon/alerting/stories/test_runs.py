@@ -185,6 +185,8 @@ def test_a_wait_of_every_gpu_that_ended_by_itself_is_waited_for_three_times_as_l
         story.trains, story.use, story.power = False, 100, 140.0
         story.live(LEARNED + 160)
         story.trains, story.use, story.power = True, 98, 650.0
+        story.live(LEARNED + 300, QUIET)
+        assert story.state.runs["llm"].memory.throughput.recent, "its throughput is still known"
         story.live(LEARNED + 900, QUIET)
         assert story.new() == []
         story.trains, story.use, story.power = False, 100, 140.0
