@@ -99,15 +99,19 @@ NO_LOSS = re.compile(
 """What counts where no loss of the training is read: that of an evaluation, or the gradient."""
 
 
-def diverged(signs: Signs, least: int = 2) -> Found | None:
-    """The last of the losses that the dashboard shows, if the last ones (`least`) are NaN or infinite. A line without
-    one counts if its gradient is so: Megatron-LM leaves out a loss that is NaN, and fp16 shows it as 0."""
+def diverged(signs: Signs, *, is_over: bool) -> Found | None:
+    """The last of the losses that the dashboard shows, if the last two are NaN or infinite. A line without one counts
+    if its gradient is so: Megatron-LM leaves out a loss that is NaN, and fp16 shows it as 0. One NaN is enough as the
+    last loss of a training that is over: no step follows that could repair it."""
     last = signs.lines[-RESULT_LINES:]
     read = enumerate(report(line.head + line.text for line in last).lines)
-    known = [(at, one.found.loss or one.found.grad_norm) for at, one in read if one.found is not None]
+    found = [(at, one.found) for at, one in read if one.found is not None]
+    known = [(at, one.loss or one.grad_norm) for at, one in found]
     losses = [(at, loss) for at, loss in known if loss is not None]
     losses = losses or [(at, math.nan) for at, line in enumerate(last) if NO_LOSS.search(line.text)]
-    if len(losses) < least or any(math.isfinite(loss) for _, loss in losses[-least:]):
+    are_lost = len(losses) >= 2 and not any(math.isfinite(loss) for _, loss in losses[-2:])
+    own = [one.loss for _, one in found if one.loss is not None]
+    if not are_lost and not (is_over and own and not math.isfinite(own[-1])):
         return None
     return Found(len(signs.lines) - len(last) + losses[-1][0], RULE["diverged"], "loss: nan", 2)
 
@@ -191,7 +195,7 @@ def classify(facts: CauseFacts) -> Classification:
         return _answer(facts, signs, ended.cause, is_sure, found, ended)
     if found is not None and is_sure:
         return _answer(facts, signs, found.rule.cause, _ends(found, signs), found)
-    if (nan := diverged(signs, 1 if ended_well else 2)) is not None:  # no step follows that could repair it
+    if (nan := diverged(signs, is_over=ended_well)) is not None:
         return _answer(facts, signs, "diverged", True, nan)
     return _guess(facts, signs, found)
 

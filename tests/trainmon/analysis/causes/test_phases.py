@@ -158,6 +158,8 @@ def test_an_error_stays_the_cause_if_its_launcher_asks_for_no_requeue() -> None:
         ("COMPLETED", "", "completed"),
         ("COMPLETED", AFTER_IT + through("train.py:<module>", error=OOM), "cuda-oom"),
         ("COMPLETED", AFTER_IT + "step 9 loss nan\n" * 5, "diverged"),
+        ("COMPLETED", AFTER_IT + "step 9 loss nan\n", "diverged"),
+        ("COMPLETED", AFTER_IT + "iteration 9/ 9 | loss scale: 1.0 | grad norm: inf | skipped: 1\n", "completed"),
         ("RUNNING", AFTER_IT, "unknown"),
     ],
 )
