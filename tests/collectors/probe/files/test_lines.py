@@ -160,10 +160,21 @@ def test_of_a_burst_the_first_error_is_sent_too():
     assert sum(map(len, long["lines"])) <= CHUNK_BYTES + KEPT_BYTES
 
 
+def test_of_a_burst_the_first_traceback_is_sent_although_warnings_about_errors_come_first():
+    warned = ["FutureWarning: ErrorHandler is deprecated"] * 64
+    first = ["Traceback (most recent call last):", '  File "train.py", line 9, in <module>', "    main()"]
+    first.append("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")
+    lost = ["torch.distributed.DistBackendError: NCCL error: remote process exited"] * 400
+    lines = fed("\n".join([*warned, *first, *lost, ""]).encode()).take()["lines"]
+    assert classify(CauseFacts(log=(LogExcerpt(text="\n".join(lines)),))).cause == "cuda-oom"
+    crash = fed(b"Fatal Python error: Segmentation fault\n" + b'  File "x", line 1 in f\n' * 400).take()["lines"]
+    assert classify(CauseFacts(log=(LogExcerpt(text="\n".join(crash)),))).cause == "segfault"
+
+
 def test_steps_behind_an_error_of_a_burst_are_sent_once_and_in_their_order():
     """The last dropped steps were sent before the older ones that follow an error: the run seemed to start again."""
     lines = Lines(re.compile(r"step \d+"))
-    lines.feed(b"WARNING: Error importing flash_attn\n" + b"".join(b"step %d\n" % i for i in range(1000)))
+    lines.feed(b"Traceback (most recent call last):\n" + b"".join(b"step %d\n" % i for i in range(1000)))
     taken = lines.take()
     sent = [*taken.get("kept", ()), *taken["lines"]]
     assert sent[1:] == [f"step {i}" for i in (*range(ERRORS - 1), *range(792, 1000))]
