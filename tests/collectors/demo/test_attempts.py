@@ -17,7 +17,7 @@ ENDED_BY = {"lost": "gpu-hardware", "hang": "nccl-timeout", "restart": "host-oom
 """The stories that end an attempt, and why. In the others the attempts of the victim go on."""
 
 ENDANGERED = {
-    "hang": ("hangs: no step for ", "hang"),
+    "hang": ("hangs: no step since ", "hang"),
     "nan": ("its loss has diverged", "diverged"),
     "spike": ("its loss has jumped", "diverged"),
     "disk": ("fsx is almost full", "disk-full"),
@@ -89,7 +89,7 @@ def test_a_story_that_goes_on_says_what_endangers_the_attempt_or_that_nothing_do
             assert one.facts == ()
             continue
         assert what in one.sentence.partition(", and ")[2]
-        assert one.sentence.endswith(f"; if it ends now its cause is {cause}.")
+        assert one.sentence.endswith(f"; if it ends now, its cause is {cause}.")
         assert one.facts
         (evidence,) = [section for section in page(one) if section.title == "Evidence"]
         assert [row.text.partition(":")[0] for row in evidence.rows if row.label == "if it ends"] == [cause]
