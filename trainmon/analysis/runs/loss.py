@@ -87,8 +87,7 @@ def follow(
     known = [*recent[-WINDOW:], *points.values[-WINDOW - new :]]
     trouble = before
     for back in range(new, 0, -1):
-        value, step = points.values[-back], points.steps[-back]
-        trouble = _next(trouble, band(known[: len(known) - back]), key, value, step, at)
+        trouble = _next(trouble, band(known[: len(known) - back]), key, points.values[-back], points.steps[-back], at)
     if trouble is not None and trouble.state == "nan" and trouble is not before:
         first = 1 + max((index for index, value in enumerate(points.values) if math.isfinite(value)), default=-1)
         # The first look at a history comes long after what it shows.

@@ -10,7 +10,7 @@ from posixpath import dirname, normpath
 from msgspec.structs import replace
 
 from trainmon.analysis.runs.context import holds_nodes, our_time, skew_of
-from trainmon.lib import Instant, Seconds, ago
+from trainmon.lib import Instant, Seconds, ago, by_key
 from trainmon.model import Attempt, Job, Run, RunMemory, State
 
 SAME: Seconds = 5.0
@@ -95,8 +95,6 @@ def two_writers(run: Run, state: State) -> tuple[Job, Job] | None:
     first, second, *_ = sorted(jobs.values(), key=lambda job: job.started_at or 0.0)
     since = our_time(second.started_at, skew_of(run.checkpoints.host, state.nodes)) or state.at
     is_back = any((one.memory.back_at or 0.0) > since for one in together)
-    again: dict[str, int] = {}
-    for folder in {one[2] for one in run.memory.commits}:
-        steps = [step for at, step, place in run.memory.commits if place == folder and at > since]
-        again[folder] = sum(2 if after < step else after == step for step, after in pairwise(steps))
-    return (first, second) if max(again.values(), default=0) > (3 if is_back else 1) else None
+    folders = by_key((place, step) for at, step, place in run.memory.commits if at > since).values()
+    again = (sum(2 if after < step else after == step for step, after in pairwise(steps)) for steps in folders)
+    return (first, second) if max(again, default=0) > (3 if is_back else 1) else None

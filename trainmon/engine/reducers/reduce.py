@@ -159,16 +159,16 @@ def _forget_clusters(batch: EventBatch, gone: tuple[str, ...]) -> None:
     for name in gone:
         batch.writable("clusters").pop(name, None)
         for field in ("jobs", "scheduler_nodes"):
-            known = batch.current(field).items()
-            batch.maps[field] = {key: one for key, one in known if one.cluster != name}
+            batch.maps[field] = {key: one for key, one in batch.current(field).items() if one.cluster != name}
 
 
 def _forget_disks(batch: EventBatch, node: str, kept: frozenset[str] = frozenset()) -> None:
+    start = f"{node}:"
     for field in ("disks", "released_disks"):
-        known = batch.current(field).items()
-        start = f"{node}:"
         batch.maps[field] = {
-            key: value for key, value in known if not key.startswith(start) or key.removeprefix(start) in kept
+            key: value
+            for key, value in batch.current(field).items()
+            if not key.startswith(start) or key.removeprefix(start) in kept
         }
 
 
