@@ -28,7 +28,7 @@ from trainmon.lib import Clock, SystemClock, clean
 from trainmon.model import Alert, Arrangement, LastSeen, Prompt
 from tui.backend import NOT_YET, Backend
 from tui.keys import bindings, cap, unused
-from tui.modals import CommandPalette, Dialog, Find, LoginPrompt, Pick, ask, is_displayed
+from tui.modals import CommandPalette, Dialog, LoginPrompt, OrderedInput, Pick, ask, is_displayed
 from tui.screens.base import StateScreen
 from tui.screens.details import LinkedScreen, MomentScreen, screen_for
 from tui.screens.help import Help
@@ -224,7 +224,7 @@ class Dashboard(App[None], inherit_bindings=False):
         Textual gives a key to the focused widget first, and gets it back when it is unused. When `/` and a name arrive
         in one packet, the name would go to the pane, and not to the input that `/` opens.
         """
-        if isinstance(self.focused, Find):
+        if isinstance(self.focused, OrderedInput):
             return self.focused.take(event) or await self._check_bindings(event.key)
         if isinstance(self.focused, Input) or not isinstance(self.screen, StateScreen):
             return False

@@ -104,6 +104,16 @@ def test_a_wrong_answer_holds_the_host_until_l_asks_again_and_esc_declines(produ
         assert PASSWORD.encode() not in bytes(screen.screen)
 
 
+def test_the_question_of_a_host_that_hangs_up_closes_with_a_sentence(product: Product) -> None:
+    with vault(product, steps=("password",), password=PASSWORD) as (script, server):
+        screen = product.screen("vault")
+        screen.until_shown("Log in to vault: ")
+        server.drop_all()
+        screen.until_gone("Log in to vault: ")
+        screen.until_shown("vault no longer waits for an answer", "login needed: press L")
+        assert "password" not in script.attempts
+
+
 def test_quitting_while_a_question_is_open_is_quick(product: Product) -> None:
     with vault(product, **SECOND_FACTOR):
         screen = product.screen("vault")

@@ -37,7 +37,7 @@ def show_progress(text: str) -> None:
 
 
 def ask_on_terminal(
-    host: str, title: str, instructions: str, fields: tuple[tuple[str, bool], ...]
+    host: str, title: str, instructions: str, fields: tuple[tuple[str, bool], ...], _is_open: object = None
 ) -> tuple[str, ...] | None:
     """Prompt the person at this terminal, one login at a time. Answers are echoed only if the host allows it. None
     when it was declined."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import itertools
 import logging
@@ -9,6 +10,7 @@ import os
 import secrets
 import sqlite3
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
@@ -87,9 +89,15 @@ class Prompts:
         self._closed = False
 
     def ask(
-        self, host: str, title: str, instructions: str, fields: tuple[tuple[str, bool], ...]
+        self,
+        host: str,
+        title: str,
+        instructions: str,
+        fields: tuple[tuple[str, bool], ...],
+        is_open: Callable[[], bool] = lambda: True,
     ) -> tuple[str, ...] | None:
-        """Show a prompt and wait for its answers. None when it was declined, or nobody answered in time."""
+        """Show a prompt and wait for its answers. None when it was declined, nobody answered in time, or the host no
+        longer waits."""
         with self._turn:
             number, replies = next(self._numbers), SimpleQueue[tuple[str, ...] | None]()
             prompt = Prompt(id=number, host=host, title=title, instructions=instructions, fields=fields)
@@ -98,9 +106,11 @@ class Prompts:
                     return None
                 self._open[number] = (prompt, replies)
             self._publish()
+            until = time.monotonic() + self._patience
             try:
-                return replies.get(timeout=self._patience)
-            except Empty:
+                while is_open() and time.monotonic() < until:
+                    with contextlib.suppress(Empty):
+                        return replies.get(timeout=min(self._patience, 1.0))
                 return None
             finally:
                 with self._lock:

@@ -26,8 +26,9 @@ PENDING_LIMIT = 64 * 1024 * 1024
 LOGIN_SHELL = ("bash", "-lc", 'exec "$@"', "bash")
 """Before the words of a command: it gets the environment of a login."""
 
-AskUser = Callable[[str, str, str, tuple[tuple[str, bool], ...]], tuple[str, ...] | None]
-"""ask(host, title, instructions, ((text, echo), …)) → the answers, or None when declined. Blocks."""
+AskUser = Callable[[str, str, str, tuple[tuple[str, bool], ...], Callable[[], bool]], tuple[str, ...] | None]
+"""ask(host, title, instructions, ((text, echo), …), is_open) → the answers; None when declined, or when `is_open` says
+that the host no longer waits for them. Blocks."""
 
 
 class Completed(NamedTuple):

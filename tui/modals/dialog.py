@@ -187,7 +187,19 @@ class Completer(Suggester):
         return next(iter(self.complete(value)), None)
 
 
-class Find(Input):
+class OrderedInput(Input):
+    """An input that uses each key at once. In a queue of its own, a key that is typed behind Enter would get into the
+    text."""
+
+    def take(self, event: events.Key) -> bool:
+        """Use a key; False: its binding is to run."""
+        if not event.is_printable or event.character is None:
+            return False
+        self.replace(event.character, *self.selection)
+        return True
+
+
+class Find(OrderedInput):
     """A one-line input above the footer. Tab goes through the completions of what was typed."""
 
     def __init__(self) -> None:
@@ -231,11 +243,7 @@ class Find(Input):
         self.close(self.value)
 
     def take(self, event: events.Key) -> bool:
-        """Use a key at once; False: its binding is to run. In a queue of its own, a key that is typed behind Enter
-        would get into the text."""
-        if event.is_printable and event.character is not None:
-            self.replace(event.character, *self.selection)
-        elif event.key == "escape":
+        if event.key == "escape":
             self.close("")
         elif event.key in ("tab", "shift+tab") and isinstance(self.suggester, Completer):
             if self.value not in self._offered:
@@ -244,7 +252,7 @@ class Find(Input):
             self.value = self._offered[(self._offered.index(self.value) + step) % len(self._offered)]
             self.cursor_position = len(self.value)
         else:
-            return False
+            return super().take(event)
         return True
 
 
@@ -280,6 +288,18 @@ class Jump(Dialog[str | None]):
 # ---- the dialog of an interactive login ------------------------------------------------------------------------------
 
 
+class AnswerField(OrderedInput):
+    """An input line of a login. Enter goes to the next one at once: a password must not get into a name."""
+
+    def __init__(self, entered: Callable[[Input], object], **options: Any) -> None:
+        super().__init__(compact=True, **options)
+        self.cursor_blink = False
+        self._entered = entered
+
+    async def action_submit(self) -> None:
+        self._entered(self)
+
+
 class LoginPrompt(Dialog[tuple[str, ...] | None]):
     """One prompt of one host. Returns the answers, or None when the person declines."""
 
@@ -287,8 +307,9 @@ class LoginPrompt(Dialog[tuple[str, ...] | None]):
         super().__init__()
         self.prompt = prompt
         self.is_over = False
-        self.fields = [text_field(password=not echo) for _, echo in prompt.fields]
-        self.hint = text(f"Enter logs in  Esc cancels the login; {cap('act.login')} starts it again", "hint")
+        self.fields = [AnswerField(self.enter, password=not echo) for _, echo in prompt.fields]
+        enter = "Enter logs in" if len(self.fields) < 2 else "Enter: next field"
+        self.hint = text(f"{enter}  Esc cancels the login; {cap('act.login')} starts it again", "hint")
         lines: list[Widget] = [text(clean(f"Log in to {prompt.host}: {prompt.title}").rstrip(": "), "question")]
         if prompt.instructions:
             said = text("\n".join(map(clean, prompt.instructions.splitlines())), "said")
@@ -307,15 +328,16 @@ class LoginPrompt(Dialog[tuple[str, ...] | None]):
             self.hint.update("The login has ended: nothing is sent. Enter or Esc closes")
         else:
             self.dismiss(None)
+            self.app.notify(f"{clean(self.prompt.host)} no longer waits for an answer", markup=False)
 
     def on_mount(self) -> None:
         for field in self.fields[:1]:
             field.focus()
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter goes to the next field; on the last one it sends the answers."""
-        if event.input is not self.fields[-1]:
-            self.fields[self.fields.index(event.input) + 1].focus()
+    def enter(self, field: Input) -> None:
+        """Go to the next field; on the last one, send the answers."""
+        if field is not self.fields[-1]:
+            self.set_focus(self.fields[self.fields.index(field) + 1])
         else:
             self.dismiss(None if self.is_over else tuple(field.value for field in self.fields))
 

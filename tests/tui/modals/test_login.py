@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from tests.tui.dashboard import publish, showing
-from tests.tui.screen_text import at_rest, text_of
+from tests.tui.screen_text import arrive, at_rest, text_of
 from tests.tui.states.states import asking, calm, source, troubled
 from trainmon.model import Prompt
 from tui.modals import LoginPrompt
@@ -27,6 +27,18 @@ async def test_a_question_names_its_host_hides_what_is_typed_and_gives_the_answe
         await pilot.press("enter")
         await at_rest(pilot)
         assert backend.requests == [("answer", 7, ("123456",))]
+
+
+async def test_fields_that_are_filled_in_at_once_get_what_is_theirs() -> None:
+    three = tuple((name, echo) for name, echo in (("Login name: ", True), ("Password: ", False), ("Code: ", False)))
+    async with showing(asking(Prompt(id=1, host="a", fields=three, title="Login"))) as (app, pilot, backend):
+        assert "Enter: next field" in text_of(app)
+        arrive(app, *"ana", "enter", *"pw")
+        await at_rest(pilot)
+        assert re.search(r"Login name:.*\n *│ ana .*\n.*\n.*Password:.*\n *│ •• ", text_of(app))
+        arrive(app, "enter", *"123", "enter")
+        await at_rest(pilot)
+        assert backend.requests == [("answer", 1, ("ana", "pw", "123"))]
 
 
 async def test_questions_come_one_at_a_time_and_escape_declines() -> None:
@@ -61,6 +73,7 @@ async def test_a_login_prompt_that_is_no_longer_needed_closes_by_itself() -> Non
         await publish(app, pilot, backend, calm())
 
         assert isinstance(app.screen, MainScreen)
+        assert "gpu-001 no longer waits for an answer" in text_of(app)
 
 
 async def test_a_question_waits_until_nobody_types_so_that_no_key_answers_it() -> None:

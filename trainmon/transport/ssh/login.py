@@ -257,14 +257,19 @@ class Prompter:
             self.lock.release()
 
     def __call__(
-        self, host: str, title: str, instructions: str, fields: tuple[tuple[str, bool], ...]
+        self,
+        host: str,
+        title: str,
+        instructions: str,
+        fields: tuple[tuple[str, bool], ...],
+        is_open: Callable[[], bool] = lambda: True,
     ) -> tuple[str, ...] | None:
         """Ask the person. The texts come from servers: control characters are removed."""
         assert self._ask is not None
         shown = tuple((clean(text, 200), echo) for text, echo in fields)
         lines = "\n".join(clean(line, 500) for line in instructions.splitlines()[:100])
         with self.lock:
-            answers = self._ask(host, clean(title, 200), lines, shown)
+            answers = self._ask(host, clean(title, 200), lines, shown, is_open)
         return answers if answers is not None and len(answers) == len(fields) else None
 
 
@@ -434,8 +439,8 @@ class Login:
             return False
         question = f"{self._settings.user}@{self._settings.hostname}'s password: "
         with released(self._slots), self._prompter.exclusive():
-            password = self._ask("Password", self._unused_keys, (question, False), what="a password")[0]
             self.prompted = True
+            password = self._ask("Password", self._unused_keys, (question, False), what="a password")[0]
             reply = self._auth.password(password, ANSWER_TIMEOUT)
         if reply == "password expired":
             hint = f"change it: ssh {self._host}"
@@ -447,7 +452,9 @@ class Login:
         return logged_in
 
     def _ask(self, title: str, instructions: str, *fields: tuple[str, bool], what: str = "") -> tuple[str, ...]:
-        answers = self._prompter(self._host, title, instructions, fields)
+        answers = self._prompter(self._host, title, instructions, fields, self._connection.is_active)
+        if not self._connection.is_active():
+            raise ConnectionLost
         if answers is None:
             message = f"{self._host} asked for {clean(what or fields[0][0], 100).rstrip(': ')} and got no answer"
             raise LoginNeeded(self._host, message, hint="log in again")
