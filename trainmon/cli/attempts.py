@@ -22,6 +22,7 @@ import msgspec
 
 from trainmon.analysis.attempts import silence, why_missing
 from trainmon.analysis.explanation import (
+    UNSEEN_FOR,
     Explanation,
     Grouping,
     Section,
@@ -117,6 +118,9 @@ def list_attempts(run: str | None, since: float, group: str | None, as_json: boo
     log_to_file()
     directory, now = find_state_directory(os.environ).path, time.time()
     rows = attempt_rows(directory, now - since, run, MAX_ATTEMPTS)
+    for row in rows:
+        if row["stage"] == "running" and row["seen_at"] < timestamp(now - UNSEEN_FOR):
+            row["stage"] = "unseen"
     for line in silent_lines(leader_now(directory, now), run, now):
         click.echo(plain(line), err=True)
     known = [] if rows or run is None else [one.run_id for one in attempt_names(directory, MAX_ATTEMPTS)]
@@ -133,6 +137,9 @@ def list_attempts(run: str | None, since: float, group: str | None, as_json: boo
             click.echo("* trainmon-tui did not watch it from start to end", err=True)
         if group is None and any(row["start_is_estimated"] for row in rows):
             click.echo("~ its log shows when it started", err=True)
+        if group is None and any(row["stage"] == "unseen" for row in rows):
+            span = duration(UNSEEN_FOR)
+            click.echo(f"unseen: no program has recorded it for {span}; whether it still runs is not known", err=True)
     return 0 if rows or run is None or run in known else 2
 
 
@@ -191,7 +198,7 @@ def grouped(rows: Sequence[Row], group: str) -> list[Row]:
         {
             group: key,
             "attempts": len(members),
-            "running": sum(row["ended_at"] is None for row, _ in members),
+            "running": sum(row["stage"] in ("running", "ending") for row, _ in members),
             "gpu_hours": sum((row["gpu_seconds"] or 0.0) / shares / 3600 for row, shares in members),
             "steps_lost": sum(row["steps_lost"] or 0 for row, _ in members),
             "without_cost": sum(row["gpu_seconds"] is None for row, _ in members),

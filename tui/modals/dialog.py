@@ -291,7 +291,7 @@ class Jump(Dialog[str | None]):
 class AnswerField(OrderedInput):
     """An input line of a login. Enter goes to the next one at once: a password must not get into a name."""
 
-    def __init__(self, entered: Callable[[Input], object], **options: Any) -> None:
+    def __init__(self, entered: Callable[[AnswerField], object], **options: Any) -> None:
         super().__init__(compact=True, **options)
         self.cursor_blink = False
         self._entered = entered
@@ -334,7 +334,7 @@ class LoginPrompt(Dialog[tuple[str, ...] | None]):
         for field in self.fields[:1]:
             field.focus()
 
-    def enter(self, field: Input) -> None:
+    def enter(self, field: AnswerField) -> None:
         """Go to the next field; on the last one, send the answers."""
         if field is not self.fields[-1]:
             self.set_focus(self.fields[self.fields.index(field) + 1])

@@ -78,7 +78,7 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         self.count = text_field(str(request.count), restrict="[0-9]{0,4}", id="count")
         self.why = text_field(request.why, id="why", max_length=200)
         self.because = Static("", id="because", markup=False)
-        self.typed = text_field(placeholder="the job id", id="typed")
+        self.typed = text_field(placeholder="what the line above names", id="typed")
         self.fields = {
             field: Horizontal(Static(label, markup=False), field, classes="field")
             for label, field in (("how many", self.count), ("why", self.why), ("confirm", self.typed))
@@ -208,7 +208,6 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         self.fields[self.typed].display = bool(plan and plan.typed)
         self.because.display = bool(plan and plan.typed)
         if plan is not None and plan.typed:
-            self.typed.placeholder = "the path" if plan.typed.startswith("/") else "the job id"
             self.because.update(clean(f"{plan.because}: type {plan.typed} to confirm"))
         self.body.display, self.choices.display = not choices, bool(choices)
         self._update_buttons()

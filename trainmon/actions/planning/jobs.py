@@ -16,6 +16,7 @@ from trainmon.actions.planning.context import (
     retry_of,
     retry_warnings,
 )
+from trainmon.actions.planning.switches import SILENT_VERDICTS
 from trainmon.actions.verbs import ask
 from trainmon.analysis.attempts import rank_processes, why_no_ranks
 from trainmon.analysis.checkpoints import since, steps_at_risk
@@ -88,7 +89,8 @@ def ends_now(context: PlanContext) -> tuple[Sentence, ...]:
         unsaved = (
             "Slurm ends it now: SIGTERM, then SIGKILL after KillWait (30s by default). No checkpoint is saved first"
         )
-        way = ask("; to save one, use {}.", "save") if context.switch_path("save") else "."
+        has_switch, is_silent = context.switch_path("save"), context.run and context.run.verdict in SILENT_VERDICTS
+        way = ask("; to save one, use {}.", "save") if has_switch and not is_silent else "."
         return joined(unsaved, way), lost_steps(context)
     usual = context.usual_save_time()
     return (

@@ -17,12 +17,13 @@ from trainmon.analysis.explanation.explain import (
     short_name,
     with_state,
 )
-from trainmon.analysis.explanation.hours import gpu_hours_text
+from trainmon.analysis.explanation.hours import UNSEEN_FOR, gpu_hours_text
 from trainmon.analysis.explanation.page import PageRow, Section, page
 from trainmon.analysis.explanation.report import Grouping, Report, report, report_object, report_page, report_sentence
 from trainmon.analysis.explanation.timeline import GpuHour, Moment, Read, gpu_hour, period, start_format, worst
 
 __all__ = [
+    "UNSEEN_FOR",
     "AttemptRecords",
     "Change",
     "Check",

@@ -31,6 +31,12 @@ HELD = replace(WAITING, priority=0, reason="JobHeldUser")
 JOB_VERBS: tuple[Verb, ...] = ("requeue", "cancel", "hold", "release", "signal", "queue")
 
 
+def test_a_run_that_hangs_is_not_told_to_save() -> None:
+    hung = replace(RUN, verdict="hung")
+    assert "No checkpoint is saved first." in only(planned("cancel", of=state(run=hung))).consequences[0]
+    assert "to save one, use S." in only(planned("cancel")).consequences[0]
+
+
 def test_a_requeue_shows_what_it_costs_and_what_follows() -> None:
     action = only(planned("requeue"))
     assert action.title == "Requeue job 88_3 of llm"

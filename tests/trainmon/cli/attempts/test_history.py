@@ -70,11 +70,12 @@ def test_the_table_has_cause_duration_cost_and_progress_in_80_columns(tmp_path: 
     assert done.stdout.splitlines() == [
         "STARTED     RUN                     JOB      CAUSE    FOR GPU-H  STEP LOST  CKPT",
         "11-03 12:00 video-2b                88       cuda-oom  2h  32.0 12.3k  345 12.0k",
-        "11-03 14:02 video-2b                88.1     running   1h  8.00 12.5k      12.0k",
+        "11-03 14:02 video-2b                88.1     unseen    1h  8.00 12.5k      12.0k",
         "11-04 13:00 a-run-with-quite-a-lon… abcd1234 unknown* 60s",
     ]
-    assert done.stderr == "* trainmon-tui did not watch it from start to end\n"
-    assert called(tmp_path, "attempts", since, "video-2b").stderr == ""
+    unseen = "unseen: no program has recorded it for 10m; whether it still runs is not known\n"
+    assert done.stderr == f"* trainmon-tui did not watch it from start to end\n{unseen}"
+    assert called(tmp_path, "attempts", since, "video-2b").stderr == unseen
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert len(called(tmp_path, "attempts", since, "video-2b").stdout.splitlines()) == 3
     assert called(tmp_path, "attempts", since, "nobody").stderr == "no attempts of nobody in this period\n"
@@ -123,6 +124,7 @@ def test_a_start_that_only_the_log_shows_is_marked(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert done.stderr.splitlines() == [
         "* trainmon-tui did not watch it from start to end", "~ its log shows when it started",
+        "unseen: no program has recorded it for 10m; whether it still runs is not known",
     ]  # fmt: skip
     rows = json.loads(called(tmp_path, "attempts", since, "--json").stdout)
     assert [row["start_is_estimated"] for row in rows] == [False, True, False, False]
@@ -151,7 +153,7 @@ def test_groups_have_counts_and_gpu_hours(tmp_path: Path) -> None:
     assert called(tmp_path, "attempts", since, "--by", "reason").stdout.splitlines() == [
         "REASON    ATTEMPTS  RUNNING  GPU-H  STEPS LOST",
         "cuda-oom  1         0        32.0   345",
-        "running   1         1        8.00   -",
+        "unseen    1         0        8.00   -",
         "unknown   1         0        -      -",
     ]
     by_node = json.loads(called(tmp_path, "attempts", since, "--by", "node", "--json").stdout)
@@ -184,6 +186,17 @@ def test_a_mistyped_run_is_answered_with_the_names_that_are_like_it(tmp_path: Pa
     assert called(tmp_path, "attempts", "--since=1s", "a-run-with-quite-a-long-name").stderr == (
         "no attempts of a-run-with-quite-a-long-name in this period\n"
     )
+
+
+def test_an_attempt_is_running_while_a_program_records_it(tmp_path: Path) -> None:
+    since, ledger = written(tmp_path), Ledger(tmp_path / "state" / "trainmon-tui", print, keep=100 * 365 * 86_400.0)
+    ledger.start()
+    ledger.keep(replace(NEXT, seen_at=time.time() - 300))
+    ledger.stop()
+    done = called(tmp_path, "attempts", since, "video-2b")
+    assert (done.stdout.split()[-5:-4], done.stderr) == (["running"], "")
+    groups = json.loads(called(tmp_path, "attempts", since, "--by=reason", "--json", "video-2b").stdout)
+    assert {row["reason"]: row["running"] for row in groups} == {"running": 1, "cuda-oom": 0}
 
 
 def test_an_attempt_whose_end_is_awaited_is_ending_and_not_running(tmp_path: Path) -> None:
