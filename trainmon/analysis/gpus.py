@@ -21,7 +21,7 @@ EMPTY_MIB = 1_500
 
 WAITING_POWER = 1 / 3
 """On average, each GPU that does nothing but wait in a collective draws less than this share of its power limit: 15 to
-30%. One that generates text, for example, is as busy, and draws more."""
+30%. One that generates text, for example, is as busy, and mostly draws more."""
 
 DISPLAY_MIB = 100
 """A display server without a desktop holds less memory of a GPU (MiB); the context of CUDA takes more."""

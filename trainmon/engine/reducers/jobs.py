@@ -21,7 +21,7 @@ from trainmon.analysis.attempts import (
     with_unseen_log,
 )
 from trainmon.analysis.retries import judged, kept, use_of, with_decisions
-from trainmon.analysis.runs import jobs_of
+from trainmon.analysis.runs import jobs_of, skew_of
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.lib import Instant, Seconds
 from trainmon.model import (
@@ -170,8 +170,7 @@ def receipts_read(batch: EventBatch, event: NodeReading, listing: Receipts) -> N
     cluster, nodes = batch.current("clusters").get(event.cluster), batch.current("nodes")
 
     def ahead(host: str) -> Seconds:
-        node = nodes.get(host) or nodes.get(host.partition(".")[0]) or nodes.get(event.node)
-        return 0.0 if node is None else node.clock_skew_s or 0.0
+        return skew_of(next((one for one in (host, host.partition(".")[0]) if one in nodes), event.node), nodes)
 
     slurm = cluster is None or cluster.has_slurm is not False
     read = (
