@@ -204,7 +204,7 @@ def _facts(record: Record) -> Iterator[tuple[str, float | None, str]]:
         if mark.at is not None:
             yield f"{name} {mark.name}", mark.at, mark.name
         if mark.missed is not None:
-            yield f"{name} {mark.name} {mark.missed}", None, f"not: {mark.name}: {say(mark.missed, 'command')}"
+            yield f"{name} {mark.name} {mark.missed}", None, f"{mark.name}: no, {say(mark.missed, 'command')}"
 
 
 def line(at: float | None, action: Action, text: str) -> str:
@@ -432,7 +432,7 @@ def action_lines(records: Sequence[Record]) -> Iterator[str]:
             f"{of} ({job})" if action.run and job else of,
             f"{action.who}@{action.from_host}",
             record.status,
-            "; ".join(filter(None, (say(record.outcome), record.note, action.why and f"“{action.why}”"))),
+            "; ".join(filter(None, (say(record.outcome), record.note, action.why and f"reason: {action.why}"))),
             "; ".join(map(_milestone, record.marks)),
         ))  # fmt: skip
     return table(("TIME", "ACTION", "TARGET", "USER", "STATUS", "RESULT", "EFFECTS"), rows)
@@ -440,7 +440,7 @@ def action_lines(records: Sequence[Record]) -> Iterator[str]:
 
 def _milestone(mark: Milestone) -> str:
     if mark.missed is not None:
-        return f"not: {mark.name} ({say(mark.missed)})"
+        return f"{mark.name}: no, {say(mark.missed)}"
     return f"{mark.name} {_at(mark.at, '%H:%M:%S')}" if mark.at is not None else f"{mark.name}: not yet"
 
 

@@ -226,7 +226,7 @@ def test_what_does_not_follow_in_time_is_not_done(capsys: pytest.CaptureFixture[
     missed = replace(OPEN, marks=(replace(WAITS, missed="it ended instead"),), settled_at=1009.0)
     assert result(Parts(PLAN, [missed]), yes=True, wait=5.0) == 1
     assert capsys.readouterr().out.endswith(
-        "  Requeue job 88 of video-2b: not: it is pending again: it ended instead\n"
+        "  Requeue job 88 of video-2b: it is pending again: no, it ended instead\n"
     )
 
 
@@ -243,7 +243,7 @@ def test_a_requeue_without_a_restart_is_not_done_however_quietly_scontrol_ended(
     )
     ended = replace(WAITS, missed="nothing happened: it had ended before")
     assert result(Parts(PLAN, [replace(quiet, marks=(ended, RUNS), settled_at=1040.0)]), yes=True) == 1
-    assert capsys.readouterr().out.endswith(f"  Requeue job 88 of video-2b: not: it is pending again: {ended.missed}\n")
+    assert capsys.readouterr().out.endswith(f"  Requeue job 88 of video-2b: it is pending again: no, {ended.missed}\n")
     seen = replace(quiet, marks=(replace(WAITS, at=1015.0), replace(RUNS, at=1130.0)))
     assert result(Parts(PLAN, [seen]), yes=True) == 0
     assert "still to come" not in capsys.readouterr().out

@@ -85,7 +85,7 @@ def test_the_table_is_for_people_and_harmless() -> None:
     assert line.partition("  ")[2] == (
         "save    video-2b  ana@laptop  done    created  "
         f"the file is there {time.strftime('%H:%M:%S', time.localtime(1001))}; taken: not yet; "
-        "not: saved (no checkpoint came)"
+        "saved: no, no checkpoint came"
     )
 
 
