@@ -225,9 +225,7 @@ def test_what_does_not_follow_in_time_is_not_done(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out.endswith(f"  Requeue job 88 of video-2b: still to come: it starts anew{UNSHOWN}\n")
     missed = replace(OPEN, marks=(replace(WAITS, missed="it ended instead"),), settled_at=1009.0)
     assert result(Parts(PLAN, [missed]), yes=True, wait=5.0) == 1
-    assert capsys.readouterr().out.endswith(
-        "  Requeue job 88 of video-2b: it is pending again: no, it ended instead\n"
-    )
+    assert capsys.readouterr().out.endswith("  Requeue job 88 of video-2b: it is pending again: no, it ended instead\n")
 
 
 def test_a_requeue_without_a_restart_is_not_done_however_quietly_scontrol_ended(
