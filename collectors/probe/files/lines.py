@@ -28,11 +28,8 @@ KEPT = 8
 KEPT_BYTES = 16 * 1024
 BLOCK = 40, 15
 """How many lines before and behind a loss are kept with it where its step is in another line."""
+ERROR = re.compile(rb"Traceback \(most|terminate called|Fatal Python error|\bFATAL\b|^\S{0,80}(?:Error|Exception):")
 ERRORS = 60
-FIRST = (
-    (re.compile(rb"Traceback \(most|terminate called|Fatal Python error"), ERRORS),
-    (re.compile(rb"Error|ERROR|FATAL"), ERRORS // 3),
-)
 """How many lines of a burst are sent from the first error on: all ranks of a job fail within a second, and the first
 one shows why. What may be a warning hides no traceback."""
 COUNTER = re.compile(rb"step|iter|epoch|batch|update|\d/\d", re.IGNORECASE)
@@ -152,7 +149,7 @@ class Lines:
         self._dropped = 0
         self._newest = []  # type: list[bytes]
         self._kept = []  # type: list[tuple[int, str]]
-        self._errors = [[] for _ in FIRST]  # type: list[list[tuple[int, str]]]
+        self._errors = []  # type: list[tuple[int, str]]
         self.mentions = ()  # type: tuple[bytes, ...]
         """Texts: of the lines from before the probe started, some with one of them are sent."""
         self._mentions = []  # type: list[str]
@@ -214,10 +211,8 @@ class Lines:
         the first error."""
         numbered = list(enumerate(lines, self._dropped))
         self._dropped += len(lines)
-        for which, (error, most) in enumerate(FIRST):
-            known = self._errors[which]
-            start = 0 if known else next((at for at, line in enumerate(lines) if error.search(line)), len(lines))
-            known += map(_read, numbered[start : start + most - len(known)])
+        from_error = itertools.dropwhile(lambda one: not (self._errors or ERROR.search(one[1])), numbered)
+        self._errors += map(_read, itertools.islice(from_error, ERRORS - len(self._errors)))
         keep = self.keep
         newest = range(len(lines) - 1, -1, -1)
         found = list(itertools.islice((at for at in newest if keep.search(readable(lines[at]))), KEPT)) if keep else []
@@ -244,13 +239,11 @@ class Lines:
             lines[:0] = text.split("\r")  # a bar, and what was written over it
             self._newest.pop()
         self._drop(self._newest)
-        kept = self._kept
+        kept, errors = self._kept, [] if self.is_history else self._errors
         while sum(wire_size(text) for _, text in kept) > KEPT_BYTES:
             del kept[0]
-        for known in self._errors:
-            while sum(wire_size(text) for _, text in known) > KEPT_BYTES // 2:
-                del known[-1]
-        errors = [] if self.is_history else sorted(itertools.chain(*self._errors))
+        while sum(wire_size(text) for _, text in errors) > KEPT_BYTES:
+            del errors[-1]
         # A step that went back would be a restart: the last steps stand behind those that follow an error.
         first = errors[0][0] if errors else self._dropped
         older = sorted({*errors, *(one for one in kept if one[0] >= first)})
@@ -263,8 +256,7 @@ class Lines:
             "seen": self.count,
         }
         self.count, self._dropped, self.is_history = 0, 0, False
-        self._newest, self._kept, self._mentions, self._head = [], [], [], ""
-        self._errors = [[] for _ in FIRST]
+        self._newest, self._kept, self._errors, self._mentions, self._head = [], [], [], [], ""
         return {name: value for name, value in taken.items() if value}
 
 

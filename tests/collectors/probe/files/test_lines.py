@@ -178,8 +178,8 @@ def test_steps_behind_an_error_of_a_burst_are_sent_once_and_in_their_order():
     taken = lines.take()
     sent = [*taken.get("kept", ()), *taken["lines"]]
     assert sent[1:] == [f"step {i}" for i in (*range(ERRORS - 1), *range(792, 1000))]
-    lines.feed(b"Error\n" + b"".join(b"step %d\n" % i for i in range(203)))
-    assert lines.take()["lines"] == ["Error", *(f"step {i}" for i in range(203))]
+    lines.feed(b"Error: x\n" + b"".join(b"step %d\n" % i for i in range(203)))
+    assert lines.take()["lines"] == ["Error: x", *(f"step {i}" for i in range(203))]
 
 
 def test_inside_a_line_its_end_is_thrown_away():
