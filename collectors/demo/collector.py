@@ -479,8 +479,7 @@ class Demo(PollingThread):
                 f"{directory} is not empty", hint="the demo removes its directory at the end: choose a new one"
             )
         try:
-            lead = self._schedule.lead
-            world = World(directory, now - lead, self._seed, self._schedule)
+            world = World(directory, now - self._schedule.lead, self._seed, self._schedule)
             while world.elapsed < 0:
                 world.advance(1.0, now + world.elapsed + 1.0)
         except OSError:
@@ -580,7 +579,6 @@ def _answer(processes: Mapping[str, Mapping[int, RankProcess]], count: int, is_s
         rank: Process(node, one.pid, str(rank % 8)) for node, own in processes.items() for rank, one in own.items()
     }
     late = frozenset({ranks[sorted(ranks)[len(ranks) * 3 // 4]]}) if is_stuck else frozenset()
-    others = frozenset(ranks.values()) - late
-    sides = {count + 1: others, **({count: late} if late else {})}
+    sides = {count + 1: frozenset(ranks.values()) - late, **({count: late} if late else {})}
     world = Communicator(len(ranks), {"AllReduce": sides})
     return Answer("2.28.9", {"0x8f4b3d0c21a9e657": world}, frozenset(one[:2] for one in ranks.values()))

@@ -313,8 +313,7 @@ class TrainingLoop:
         return self.trainer.step_time * self._random.uniform(0.97, 1.05)
 
     def _line(self, metrics: StepMetrics) -> str:
-        is_logged = metrics.step % self.trainer.log_every == 0
-        if is_logged:
+        if metrics.step % self.trainer.log_every == 0:
             return LINES[self.trainer.format](self.trainer, metrics)
         return tqdm_bar(self.trainer, metrics) if self.trainer.format == "hf" else ""
 

@@ -368,8 +368,7 @@ class StepShell:
         try:
             self._steps.join(self.part, argv, branch)
         except NoSrun as failure:
-            message = "; ".join(filter(None, (self.ssh_error, failure.message)))
-            raise NoSrun(message, hint=failure.hint) from failure
+            raise NoSrun("; ".join(filter(None, (self.ssh_error, failure.message))), hint=failure.hint) from failure
         return branch
 
     def close(self) -> None:

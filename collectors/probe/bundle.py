@@ -103,8 +103,7 @@ def _code() -> bytes:
     """The length of a line, and the line: boot, then the modules as `name NUL text NUL …`."""
     modules = {boot.PREFIX + name: text for name, text in _texts().items() if name not in WITH_SPEC}
     modules["pynvml"] = pruned_pynvml(text for text in modules.values() if "nvml" in text)
-    code = (FOLDER / f"{FIRST}.py").read_bytes()
-    line = base64.b64encode(code) + b" " + base64.b64encode(_packed(modules)) + b"\n"
+    line = base64.b64encode((FOLDER / f"{FIRST}.py").read_bytes()) + b" " + base64.b64encode(_packed(modules)) + b"\n"
     return b"%d\n" % len(line) + line
 
 

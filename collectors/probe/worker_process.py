@@ -67,8 +67,7 @@ class Child:
         if self.pid == 0:
             # Nothing of the parent's stays open: a hung child would keep the ssh session alive.
             try:
-                null = os.open("/dev/null", os.O_RDWR)
-                for target, source in enumerate((requests, lines, null)):
+                for target, source in enumerate((requests, lines, os.open("/dev/null", os.O_RDWR))):
                     os.dup2(source, target)
                 os.closerange(3, 256)
                 signal.signal(signal.SIGALRM, signal.SIG_DFL)

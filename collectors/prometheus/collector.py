@@ -140,8 +140,7 @@ class NodeReports:
         self, reader: MetricsReader, node: str, numbers: readings.NodeNumbers, at: Instant
     ) -> Sequence[AnyReading]:
         if reader.exporter.is_host:
-            host = readings.host_sample(numbers, at, reader.tolerance)
-            return [host, DiskSamples(v=1, t=at, d=reader.disks[node])]
+            return [readings.host_sample(numbers, at, reader.tolerance), DiskSamples(v=1, t=at, d=reader.disks[node])]
         facts = readings.gpu_facts(numbers, reader.tolerance)
         has_changed = facts != reader.facts.get(node)
         reader.facts[node] = facts
@@ -180,8 +179,7 @@ class NodeReports:
         others = self._other_times(reader, node)
         if others:
             if is_known:
-                text = f"no new samples of {program} in Prometheus"
-                self._set_trouble(node, max(others), reader.part, text)
+                self._set_trouble(node, max(others), reader.part, f"no new samples of {program} in Prometheus")
             return
         if any(one.part != reader.part and not one.times.failures and not one.latest for one in self._readers.values()):
             return  # another exporter has not been read yet

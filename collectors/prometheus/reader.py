@@ -159,8 +159,7 @@ class PrometheusClient:
             preload_content=False,
         )
         try:
-            body = response.read(ANSWER_BYTES, decode_content=True)
-            return response.status, body, response.headers.get("Date", "")
+            return response.status, response.read(ANSWER_BYTES, decode_content=True), response.headers.get("Date", "")
         finally:
             response.drain_conn()
             response.release_conn()
@@ -337,17 +336,15 @@ class MetricsReader:
             self._window = LOOKBACK
             return self.read(nodes, disks)
         if not found and gap:
-            hint = "see the log of the server"
-            raise QueryFailed(f"the answer of the server is incomplete: {gap}", hint=hint)
+            raise QueryFailed(f"the answer of the server is incomplete: {gap}", hint="see the log of the server")
         if not found:
             if not self.latest:
                 raise self.why_empty(nodes)
             raise QueryFailed(f"no series has a sample of the last {LOOKBACK / 60:.0f}m", hint=self.scrape_hint)
         self.gap, self.took = gap, self._now() - began
         self._interval = min(gaps, default=self._interval)
-        newest = max(node.at for node in found.values())
         if self._interval is not None:
-            lag = max(0.0, self._now() + self._client.clock_offset - newest)
+            lag = max(0.0, self._now() + self._client.clock_offset - max(node.at for node in found.values()))
             self._window = min(LOOKBACK, math.ceil(lag + SCRAPES * self._interval))
         self._fields |= {field for node in found.values() for field in node.fields()}
         self.lacking = lacking(self.exporter, self._fields)

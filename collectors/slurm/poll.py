@@ -83,8 +83,7 @@ class JobAccounting:
             return
         tries = {number: self._due.pop(number) + 1 for number in numbers}
         self._due |= {number: count for number, count in tries.items() if count < MAX_TRIES}
-        text = client.run(commands.accounting(numbers, commands.HISTORY))
-        jobs = parse.read_accounting(text, cluster.name)
+        jobs = parse.read_accounting(client.run(commands.accounting(numbers, commands.HISTORY)), cluster.name)
         ended = [self.named(job, client) for job in jobs if job.ends_at is not None and job.stage != "running"]
         for number in numbers:
             awaited = self._awaited.get(number)
@@ -148,8 +147,7 @@ class RateLimit(PollTimes):
         """The poll has succeeded; `took` is the time that the controller needed."""
         self._factor = self._factor * 2 if took > SLOW_ANSWER else 1
         self._had_jobs_at = now if has_jobs else self._had_jobs_at
-        is_idle = now - self._had_jobs_at >= IDLE_AFTER
-        self._next(now, max(IDLE_INTERVAL, self._every) if is_idle else self._every)
+        self._next(now, max(IDLE_INTERVAL, self._every) if now - self._had_jobs_at >= IDLE_AFTER else self._every)
 
     def failed(self, now: Seconds) -> None:
         """The poll has failed."""
@@ -344,8 +342,7 @@ class PolledQueue:
                 self._requeued |= {key: old} if is_requeued else {}
                 self._accounting.await_end(old)  # the queue does not show how it ended, or who cancelled it
             if old is not None and old.detail_at is not None and old.submitted_at == job.submitted_at:
-                detailed = parse.detailed(job, old)
-                now[key] = replace(detailed, detail_at=old.detail_at, cancelled_by=old.cancelled_by)
+                now[key] = replace(parse.detailed(job, old), detail_at=old.detail_at, cancelled_by=old.cancelled_by)
         self._detailed = {key: version for key, version in self._detailed.items() if key in now}
         waiting = {key for key, job in now.items() if job.stage == "waiting"}
         self._requeued = {key: job for key, job in self._requeued.items() if key in waiting}

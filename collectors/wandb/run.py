@@ -166,8 +166,7 @@ class TrackedRun:
     def _history(self, run: WandbRun) -> ReadHistory | None:
         progress, keys = self._progress[run.path], self._keys()
         is_read = progress.is_read and progress.keys.issuperset(keys)
-        is_same = progress.version == _version(run)
-        if not keys or (is_same and (is_read or progress.failures >= MAX_FAILURES)):
+        if not keys or (progress.version == _version(run) and (is_read or progress.failures >= MAX_FAILURES)):
             return None
         # A smaller request may succeed.
         samples = min(10_000, MAX_POINTS // len(keys)) if not progress.failures else 1_000

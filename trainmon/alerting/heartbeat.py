@@ -336,8 +336,7 @@ def _silent(state: State, now: Instant) -> str | None:
 def _not_notifying(state: State, now: Instant) -> str | None:
     channels = state.channels.values()
     if state.leadership.holder != "us":
-        is_new = now - state.started_at <= SILENT_AFTER
-        return None if is_new else "another program sends the notifications"
+        return None if now - state.started_at <= SILENT_AFTER else "another program sends the notifications"
     if channels and all(channel.state == "broken" for channel in channels):
         return "every channel refuses its notifications"
     for channel in channels:

@@ -238,8 +238,7 @@ class Engine(Background):
         state = reduce(self.state, events, now, formats, grown)
         with self._lock:
             self._record(state, (*events, *grown))
-            trends = self._with_trends(state, events, now)
-            self.state = with_recomputed(trends, (*events, *grown), self.curves.read)
+            self.state = with_recomputed(self._with_trends(state, events, now), (*events, *grown), self.curves.read)
         if self._ledger is not None and self.state.actions is not before:
             for name, record in self.state.actions.items():
                 if record is not before.get(name):

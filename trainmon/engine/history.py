@@ -220,8 +220,7 @@ def _times(past: DiskHistoryRead) -> Iterator[Instant]:
 def _past_rows(past: DiskHistoryRead, columns: Mapping[str, Sequence[float]]) -> Iterator[tuple[Instant, array[float]]]:
     """The rows of one disk, each with its time. What a quota left is not known."""
     free, files = columns.get("free_bytes"), columns.get("free_inodes")
-    length = max(len(free or ()), len(files or ()))
-    blank = array("d", [math.nan]) * length
+    blank = array("d", [math.nan]) * max(len(free or ()), len(files or ()))
     for at, values in zip(_times(past), zip(free or blank, files or blank, strict=True), strict=False):
         if not all(map(math.isnan, values)):
             yield at, array("d", [*values, math.nan, math.nan])

@@ -88,8 +88,7 @@ class Rows:
             except ValueError:
                 continue  # a text or a table under the name of a metric
             if end <= self._sampled_to:
-                points = min(POINTS, MAX_POINTS // len(self.keys))
-                self._next[column] = end + self._sampled_to // points
+                self._next[column] = end + self._sampled_to // min(POINTS, MAX_POINTS // len(self.keys))
         self._points.append(point)
         if at is None:
             self._undated.append(point)

@@ -120,8 +120,7 @@ def _with_finding(
     alert = new_alert(finding, now, known, evaluation.token, before) if old is None else _updated(old, finding, now)
     if alert.phase == "recovering":
         return firing_again(alert)
-    held_for = now - (alert.pending_since or now)
-    is_held = held_for >= evaluation.rules[finding.rule].for_ and not finding.is_unconfirmed
+    is_held = now - (alert.pending_since or now) >= evaluation.rules[finding.rule].for_ and not finding.is_unconfirmed
     if alert.phase == "pending" and (finding.fires_at_once or is_held):
         return replace(alert, phase="firing", fired_at=now)
     return alert

@@ -291,8 +291,7 @@ def _plain(run: Run, state: State, attempt_id: str) -> Attempt:
     names, process = run.spec.nodes, run.spec.process
     nodes = [state.nodes.get(node) for node in names]
     gpus = sum(len(node.gpus) for node in nodes if node is not None)
-    uuids = provenance.gpu_uuids(nodes, gpus)
-    attempt = attempt_of(run, attempt_id, nodes=names, gpus=gpus or None, gpu_uuids=uuids)
+    attempt = attempt_of(run, attempt_id, nodes=names, gpus=gpus or None, gpu_uuids=provenance.gpu_uuids(nodes, gpus))
     return provenance.with_names(attempt, run, None if process is None else process.command)
 
 

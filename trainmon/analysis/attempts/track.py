@@ -379,8 +379,7 @@ def with_unseen_log(attempt: Attempt, run: Run, state: State) -> Attempt:
     if seen.started_at is None and log.first_at is not None:
         others = (one for one in state.attempts.values() if (one.run_id, one is attempt) == (seen.run_id, False))
         before = (one.ended_at or one.seen_at for one in others if one.seen_at < seen.seen_at)
-        began = min(max(log.first_at, *before, 0.0), end.at)
-        seen = replace(seen, started_at=began, start_is_estimated=True)
+        seen = replace(seen, started_at=min(max(log.first_at, *before, 0.0), end.at), start_is_estimated=True)
     return closed(replace(seen, files={**attempt.files, "log_path": file}), lines, before=attempt, state=state)
 
 

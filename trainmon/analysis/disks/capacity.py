@@ -107,8 +107,7 @@ def rate(offsets: Sequence[Seconds], free: Sequence[float], size: float | None) 
     if len(points) < 3 or points[-1].at - points[0].at < RATE_SHORTEST:
         return None
     slope = _growth(points, DROP * size if size else 0.0)
-    at_first = max(1.0, -points[0].used)
-    return Rate(slope.middle * DAY, max(0.0, points[-1].used - points[0].used) / at_first)
+    return Rate(slope.middle * DAY, max(0.0, points[-1].used - points[0].used) / max(1.0, -points[0].used))
 
 
 def thinned(points: list[Point], lag: Seconds) -> list[Point]:

@@ -232,8 +232,7 @@ def report(
     shape = replace(shape or LogShape(), block="", text="", block_lines=0, candidates=())
     *whole, torn = (*lines, *(partial or "").split("\r"))
     for number, line in enumerate((*whole, *filter(None, [torn])), 1):
-        is_finished = number <= len(whole)
-        found, shape = read_line(line, progress, shape, float(number), own, is_finished=is_finished)
+        found, shape = read_line(line, progress, shape, float(number), own, is_finished=number <= len(whole))
         progress = progress if found is None else advance(progress, *found, float(number))
         read.append(ReadLine(plain(line), *(found or (None, None))))
     return LogReport(tuple(read), progress, shape)

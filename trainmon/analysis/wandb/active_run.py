@@ -316,8 +316,7 @@ def _borrowing(progress: Progress, values: dict[str, float | None]) -> Progress:
         if value is not None
         and (progress.format == WANDB or name in progress.borrowed or getattr(progress, name) is None)
     }
-    borrowed = tuple(dict.fromkeys((*progress.borrowed, *new)))
-    return replace(progress, **new, borrowed=borrowed) if new else progress
+    return replace(progress, **new, borrowed=tuple(dict.fromkeys((*progress.borrowed, *new)))) if new else progress
 
 
 def grew(

@@ -459,8 +459,7 @@ def _switched(batch: EventBatch, event: NodeReading, sample: SwitchSample, skew:
         paths = (run.spec.kill_switch, run.spec.save_switch)
         if sample.path in paths and _reads_for(batch, event, run):
             field = ("kill", "save")[paths.index(sample.path)]
-            switch = _switch(getattr(run, field), sample, event, skew)
-            batch.writable("runs")[name] = replace(run, **{field: switch})
+            batch.writable("runs")[name] = replace(run, **{field: _switch(getattr(run, field), sample, event, skew)})
 
 
 def _switch(old: Switch | None, sample: SwitchSample, event: NodeReading, skew: float) -> Switch:

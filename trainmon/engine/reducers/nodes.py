@@ -59,8 +59,7 @@ def read(node: Node | None, event: NodeReading) -> Node:
     node = node or Node(name=event.node, cluster=event.cluster)
     skew = node.clock_skew_s or 0.0
     if not isinstance(reading, Xid):  # it has the time of its event, which may be minutes ago
-        read_after = event.received_at - event.under_way
-        skew = clock_difference(reading.t, read_after, event.received_at, skew - DRIFT)
+        skew = clock_difference(reading.t, event.received_at - event.under_way, event.received_at, skew - DRIFT)
     at = min(event.received_at, reading.t - skew)
     changes: dict[str, Any] = {"clock_skew_s": skew}
     match reading:

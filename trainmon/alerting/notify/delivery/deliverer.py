@@ -418,8 +418,7 @@ class Deliverer:
             sent = state.sender.send(message, timeout)
         except (Retry, Broken):
             is_slow = self._clock.monotonic() - began >= 0.9 * timeout
-            longer = min(2 * timeout, max(self._timeout, LONGEST_TIMEOUT))
-            state.timeout = longer if is_slow else self._timeout
+            state.timeout = min(2 * timeout, max(self._timeout, LONGEST_TIMEOUT)) if is_slow else self._timeout
             raise
         state.timeout = self._timeout
         return sent

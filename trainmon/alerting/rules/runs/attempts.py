@@ -376,8 +376,7 @@ def crash_text(run: Run, failed: Sequence[Job], now: Instant) -> str:
     """How the attempts of a run failed."""
     now_is = f"now it is {verdict_text(run.verdict)}: {run.why}"
     if failed:
-        began = min(job.started_at or job.ends_at or now for job in failed)
-        lasted = ago((failed[0].ends_at or now) - began)
+        lasted = ago((failed[0].ends_at or now) - min(job.started_at or job.ends_at or now for job in failed))
         count, last = f"{counted(len(failed), 'attempt')} in a row failed in {lasted}", how_it_ended(failed[0], now)
         return f"{run.name} keeps failing: {count}; the last one, {last}; {now_is}"
     if run.progress.step is None:

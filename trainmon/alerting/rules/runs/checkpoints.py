@@ -278,8 +278,7 @@ class SaveSwitchIgnored(SwitchRule, frozen=True, kw_only=True):
         )
 
     def _untaken(self, run: Run, save: Switch, now: Instant) -> str | None:
-        limit = max(self.untaken, 10 * (run.progress.cadence_s or 0.0))
-        if save.armed_at is None or now - save.armed_at < limit:
+        if save.armed_at is None or now - save.armed_at < max(self.untaken, 10 * (run.progress.cadence_s or 0.0)):
             return None
         quiet = 0.0 if run.progress.at is None else now - run.progress.at
         why = f"; there was no step for {ago(quiet)}" if quiet > patience(run) else ""
