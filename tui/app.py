@@ -340,8 +340,7 @@ class Dashboard(App[None], inherit_bindings=False):
         return self.screen.foot.context if isinstance(self.screen, StateScreen) else "help"
 
     def action_palette(self) -> None:
-        offered = commands(self.key_context, self.shown, self.theme_names())
-        ask(self, CommandPalette(offered), self.run_command)
+        ask(self, CommandPalette(commands(self.key_context, self.shown, self.theme_names())), self.run_command)
 
     def run_command(self, command: Command) -> None:
         """Go to the target of a command, or press its key."""

@@ -378,8 +378,7 @@ class StepShell:
 
 def step_notice(job: int) -> NoticeGiven:
     """What a person is told when the first step of all runs."""
-    name = commands.OWN_STEP
-    text = f"The probes run as a step of your job {job}. squeue --steps and sacct list it as {name}."
+    text = f"The probes run as a step of your job {job}. squeue --steps and sacct list it as {commands.OWN_STEP}."
     return NoticeGiven("step", f"{text} It shares the resources of the job, and reserves none.")
 
 

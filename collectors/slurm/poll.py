@@ -111,7 +111,7 @@ class JobAccounting:
                 return
             end = min(self._begin + RANGE, self._end)
             argv = commands.jobs_between(self._begin, end + 1, cluster.queue_users)
-            for number in parse.read_numbers(client.run(argv)):
+            for number in filter(str.isdecimal, client.run(argv).split()):
                 self._due.setdefault(number, MAX_TRIES - 1)
             self._begin = end
 

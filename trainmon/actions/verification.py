@@ -256,8 +256,7 @@ def requeue(observed: Observation) -> Progress:
     again = was_requeued(observed) or (job.stage == "waiting" and polls > 0)
     missed = None
     if job.stage == "ended" and polls >= 2:
-        had_ended = "ended" in observed.action.expected.stages
-        why = "Slurm has not requeued it" if had_ended else "it had ended before"
+        why = "Slurm has not requeued it" if "ended" in observed.action.expected.stages else "it had ended before"
         missed = f"nothing happened: {why} ({end_reason(job)})"
     elif job.stage == "running" and observed.is_past(KILL_WAIT) and polls >= 2:
         missed = "it still runs: Slurm has not requeued it"

@@ -172,8 +172,7 @@ def _cells(alert: Alert, age: str) -> tuple[str, ...]:
 def _clock(at: Instant | None) -> str:
     if at is None:
         return "?"
-    is_recent = abs(time.time() - at) < 20 * 3_600
-    return time.strftime("%H:%M:%S" if is_recent else "%Y-%m-%d %H:%M", time.localtime(at))
+    return time.strftime("%H:%M:%S" if abs(time.time() - at) < 20 * 3_600 else "%Y-%m-%d %H:%M", time.localtime(at))
 
 
 # ---- ack, mute, unmute and rules -------------------------------------------------------------------------------------

@@ -477,8 +477,7 @@ def list_nodes(history: bool, as_json: bool) -> int:
     events = by_key(
         (f"{one.cluster}/{one.node}", one) for one in sorted((*alerts, *first_errors(uses)), key=lambda one: one.at)
     )
-    quiet = {key: NodeRecord(cluster=own[0].cluster, node=own[0].node) for key, own in events.items()}
-    records = quiet | judged(uses)
+    records = {key: NodeRecord(cluster=own[0].cluster, node=own[0].node) for key, own in events.items()} | judged(uses)
     clusters = sorted({one.cluster for one in records.values()} - {""})
     names = sorted(
         records,
@@ -526,8 +525,7 @@ def print_rows(query: str, as_json: bool) -> int:
     finally:
         watchdog.cancel()
     if as_json:
-        rows = [dict(zip(found.columns, map(_value, row), strict=True)) for row in found.rows]
-        print_json(rows)
+        print_json([dict(zip(found.columns, map(_value, row), strict=True)) for row in found.rows])
     else:
         cells = [["" if value is None else str(_value(value)) for value in row] for row in found.rows]
         print_lines(*table(found.columns, cells))

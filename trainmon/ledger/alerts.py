@@ -112,13 +112,6 @@ def write_changes(connection: sqlite3.Connection, changes: AlertChanges) -> None
     )
 
 
-def add_history(connection: sqlite3.Connection, lines: Iterable[HistoryLine]) -> None:
-    connection.executemany(
-        "INSERT INTO alert_history (at, alert_id, what, words) VALUES (?, ?, ?, ?)",
-        ((line.at, line.alert_id, line.what, storable(line.text)) for line in lines),
-    )
-
-
 def add_request(connection: sqlite3.Connection, request: AlertRequest) -> int:
     """Write a request for the leader and return its number. The leader carries out every number above the last one. So
     numbers also grow in a new ledger, when the old one was removed or replaced by a copy."""
@@ -505,7 +498,10 @@ class Transaction:
             return None
         if self.changes is not None:
             write_changes(connection, self.changes)
-        add_history(connection, self.history)
+        connection.executemany(
+            "INSERT INTO alert_history (at, alert_id, what, words) VALUES (?, ?, ?, ?)",
+            ((line.at, line.alert_id, line.what, storable(line.text)) for line in self.history),
+        )
         if self.note is not None:
             write_note(connection, self.note)
         return write_rows(connection, self.rows.values(), now)

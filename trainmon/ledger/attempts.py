@@ -151,8 +151,7 @@ def _tells_the_same(known: Attempt, attempt: Attempt) -> bool:
     """Whether all that is new is that accounting reports the end that the queue has reported. Each daemon that starts
     asks accounting again: the row of a closed attempt does not change by that."""
     if known.end is not None and attempt.end is not None and attempt.end.source == "accounting":
-        end = replace(attempt.end, source=known.end.source, noticed_at=known.end.noticed_at)
-        attempt = replace(attempt, end=end)
+        attempt = replace(attempt, end=replace(attempt.end, source=known.end.source, noticed_at=known.end.noticed_at))
     return known == attempt
 
 

@@ -73,8 +73,7 @@ class LeaseLock:
             self.release()  # somebody removed the file: the one there now counts
         if self._descriptor is None:
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._descriptor = os.open(self._file, flags, 0o600)
+            self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         descriptor, signed = self._descriptor, None
         with contextlib.suppress(OSError, msgspec.DecodeError):
             signed = decoder(Holder).decode(os.pread(descriptor, 4_096, 0))

@@ -231,8 +231,7 @@ class LogFile:
 
     def _read_in(self, found: FileRange, known: Sequence[str] = ()) -> LogPart:
         """What a range says; of its lines only those around the `known` ones."""
-        is_end = found.start + len(found.data) >= found.size
-        offsets, lines, end = cut_lines(found.data, found.start, is_end=is_end)
+        offsets, lines, end = cut_lines(found.data, found.start, is_end=found.start + len(found.data) >= found.size)
         start = offsets[0] if offsets else end
         part = LogPart(start=start, end=end, size=found.size, lines=lines, offsets=offsets, older=found.older)
         if known:

@@ -118,8 +118,7 @@ def read_frames(file: Path) -> tuple[list[Frame], str]:
                 if size > MOST_BYTES:
                     why = "the rest is too large" if frames else DAMAGED
                     break
-                data = source.read(int.from_bytes(length, "big"))
-                frames.append(msgspec.msgpack.decode(data, type=Frame))
+                frames.append(msgspec.msgpack.decode(source.read(int.from_bytes(length, "big")), type=Frame))
     except EOFError:
         why = CUT_OFF
     except (OSError, zlib.error, msgspec.MsgspecError, RecursionError) as error:

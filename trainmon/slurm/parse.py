@@ -436,11 +436,6 @@ FIELDS = {len(fields): fields for fields in (ACCOUNTING, HISTORY)}
 """By their number."""
 
 
-def read_numbers(text: str) -> tuple[str, ...]:
-    """The numbers of jobs, each once."""
-    return tuple(dict.fromkeys(line for line in text.split() if line.isdecimal()))
-
-
 RAW_ID = re.compile(r"\d+$")
 """A login script may print text before the first one."""
 

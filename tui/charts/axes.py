@@ -117,8 +117,7 @@ def log_ticks(limits: Limits, most: int, cells: int) -> list[Tick]:
     marks = list(_marks(limits.low * (1 - 1e-9), limits.high * (1 + 1e-9)))
     if len(marks) > most:
         tens = [mark for mark in marks if abs(math.log10(mark) - round(math.log10(mark))) < 1e-9]
-        every = math.ceil(len(tens) / max(1, most))
-        marks = tens[::every] if len(tens) > 1 else [marks[0], marks[-1]]
+        marks = tens[:: math.ceil(len(tens) / max(1, most))] if len(tens) > 1 else [marks[0], marks[-1]]
     return [(mark, label(mark, mark, mark, cells)) for mark in marks]
 
 

@@ -434,8 +434,7 @@ class Charts:
         for path, role, weight, letter in (*wanted, (current, "now", view.weight, "")):
             copy = self.copies.known(path, key)
             xs, ys = copy.xs(by_time=view.by_time), copy.ys(weight)
-            columns = copy.columns.setdefault(weight, Columns())
-            made = columns.of(xs, ys, frame, copy.version, along=view.by_time)
+            made = copy.columns.setdefault(weight, Columns()).of(xs, ys, frame, copy.version, along=view.by_time)
             start = xs[0] + START * (xs[-1] - xs[0]) if xs else 0.0
             settled = 0 if start <= frame.low else frame.column_of(start)
             lines.append(CurveLine(made, role, letter, self.colours.get(path, 0), settled))

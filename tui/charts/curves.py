@@ -217,8 +217,7 @@ class Frame(NamedTuple):
 
     def column_of(self, x: float) -> int:
         """The column of an x within the frame."""
-        share = (x - self.low) / (self.high - self.low)
-        return min(self.columns - 1, max(0, int(share * self.columns)))
+        return min(self.columns - 1, max(0, int((x - self.low) / (self.high - self.low) * self.columns)))
 
     def __contains__(self, x: object) -> bool:
         return isinstance(x, float) and self.low <= x <= self.high
@@ -281,8 +280,7 @@ class Columns:
         for index in range(first, frame.columns):
             if start >= end:
                 return
-            is_last = index == frame.columns - 1
-            stop = end if is_last else min(end, bisect_left(xs, low + (index + 1) * width, start))
+            stop = end if index == frame.columns - 1 else min(end, bisect_left(xs, low + (index + 1) * width, start))
             if stop > start:
                 self._columns[index] = self._column(ys, start, stop)
             start = stop

@@ -146,8 +146,7 @@ def gpu_hour_lines(hour: GpuHour, width: int, *, plain: bool = False) -> list[tu
     pictures = []
     for metric in [name for name in TITLES if hour.metrics.get(name)][:count]:
         series = worst(hour, metric)
-        highest = max(series.values, default=1.0)
-        top = TOPS.get(metric, max(1.0, highest))
+        top = TOPS.get(metric, max(1.0, max(series.values, default=1.0)))
         ticks = tuple((at, mib(int(at)) if metric == "memory" else f"{at:.0f}") for at in (0.0, top / 2, top))
         last = series.values[-1] if series.values else 0.0
         value = mib(int(last)) if metric == "memory" else f"{last:.0f}"

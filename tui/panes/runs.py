@@ -220,8 +220,7 @@ def checkpoint_cell(run: Run, state: State) -> Span:
     last, problem = found.committed, found.problem is not None
     if last is None or last.at is None:
         return Span("none!", "crit") if problem else value("? " if found.error or found.unrecognised else "- ")
-    late = is_save_overdue(run, found)
-    return warned(calm_age(now - last.at), "crit" if problem else "warn" if late else "")
+    return warned(calm_age(now - last.at), "crit" if problem else "warn" if is_save_overdue(run, found) else "")
 
 
 def switches_cell(run: Run, _state: State) -> Span:

@@ -227,8 +227,7 @@ class WandbPane(FollowingPane):
         pages, page = self._pages()
         place = f"page {page + 1} of {len(pages)}" if len(pages) > 1 else ""
         labels = ("settings and latest values",) if self.lists_settings else (hits, *self.view.labels(), place)
-        whose = dict.fromkeys(filter(None, (clean(run.name), name)))
-        self.caption("  ".join(whose), *labels)
+        self.caption("  ".join(dict.fromkeys(filter(None, (clean(run.name), name)))), *labels)
         if self.lists_settings:
             return
         named = {one.path: clean(one.name) or one.id for one in wandb.runs} | self._beside

@@ -407,8 +407,7 @@ def silent_cells(node: Node | None, why: Span, shape: GridLayout) -> tuple[Span,
     columns = 0 if node is None else min(max(len(node.gpus), node.gpus_expected or 0), shape.columns)
     unknown = fit(*UNKNOWN_CELL, shape.cell)
     if columns and cell_width(why.text) + 1 <= shape.rest:
-        none = (fit(*NO_CELL, shape.cell),) * (shape.columns - columns)
-        return (*(unknown,) * columns, *none, GAP, why)
+        return (*(unknown,) * columns, *(fit(*NO_CELL, shape.cell),) * (shape.columns - columns), GAP, why)
     return (unknown, GAP, Span(shorten(why.text, shape.width - 2 - shape.name - shape.cell - 1), why.style))
 
 

@@ -97,8 +97,7 @@ def cut(text: str, left: int, width: int) -> str:
     """The cells from `left` to `left + width` of a line; half a wide character becomes a space."""
     if text.isascii():
         return text[left : left + width]
-    rest = Segment(text).split_cells(left)[1].text
-    return next(iter(chop_cells(rest, max(1, width))), "")
+    return next(iter(chop_cells(Segment(text).split_cells(left)[1].text, max(1, width))), "")
 
 
 def lead(text: str, said: StepNumbers | None) -> int:

@@ -186,8 +186,7 @@ class Executor:
         reads = VERB[request.verb].reads
         ledger = self._ledger if "evaluations" in reads else None
         evaluations = None if ledger is None else ledger.evaluations(request.subjects)
-        wanted = reads_for_plan(request, state, Readback(at=self._clock.now()))
-        by_host = group_by(wanted, lambda read: read.host)
+        by_host = group_by(reads_for_plan(request, state, Readback(at=self._clock.now())), lambda read: read.host)
         futures = {
             host: self._worker(host).submit(partial(self._preflight, host, request, state, there))
             for host, there in by_host.items()

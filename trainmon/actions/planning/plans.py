@@ -75,8 +75,7 @@ def _rows(context: PlanContext | Refusal) -> list[RowPlan]:
     if isinstance(context, Refusal):
         return [RowPlan(refusals=(context,))]
     try:
-        row = with_gate(context, function(VERB[context.request.verb].plan)(context))
-        return [row, *second_trainer(context)]
+        return [with_gate(context, function(VERB[context.request.verb].plan)(context)), *second_trainer(context)]
     except Refused as refused:
         return [RowPlan(refusals=(refused.refusal,))]
 

@@ -147,8 +147,7 @@ def _filled(context: PlanContext, command: tuple[str, ...], values: Mapping[str,
         for name in PLACEHOLDER.findall(one):
             if one != f"{{{name}}}" and UNSAFE.search(values[name]):
                 hint = f'write "{{{name}}}" as an argument of its own in the [[eval]] of {context.name}'
-                why = f"{clean(values[name], 200)} has characters that a shell may interpret"
-                raise context.refused(why, hint)
+                raise context.refused(f"{clean(values[name], 200)} has characters that a shell may interpret", hint)
     return tuple(PLACEHOLDER.sub(lambda found: values[found[1]], one) for one in command)
 
 

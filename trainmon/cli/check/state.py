@@ -119,8 +119,7 @@ class ClusterCheck:
 
     def _way(self, host: str) -> str:
         """How a host is reached: here, ssh, srun, or auto, which is one of these two."""
-        connections = self._watch.sources.connections[self._cluster.name]
-        if connections.may_use_step(host, is_node=host in self._plan.nodes):
+        if self._watch.sources.connections[self._cluster.name].may_use_step(host, is_node=host in self._plan.nodes):
             return self._cluster.connect.by
         return "here" if is_local(self._cluster, host) else "ssh"
 

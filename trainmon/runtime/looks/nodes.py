@@ -168,8 +168,7 @@ def see(run: str, state: State, nodes: Nodes) -> Seen:
     asked = {
         node: (PAUSES, [(rank, one.pid, one.started_s) for rank, one in own.items()]) for node, own in processes.items()
     }
-    answers = nodes.ask_each(asked, "proc", TIMEOUT)
-    read, unread = by_rank(answers, processes, list[tuple[int, list[Sample | None]]])
+    read, unread = by_rank(nodes.ask_each(asked, "proc", TIMEOUT), processes, list[tuple[int, list[Sample | None]]])
     doing, pids = activities(dict(read)), {rank: one.pid for own in processes.values() for rank, one in own.items()}
     unread += [f"rank {rank}: its process has ended, or is hidden" for rank, _ in read if rank not in doing]
     return Seen(known, pids, doing, unread)

@@ -95,8 +95,7 @@ def public_key(blob: bytes) -> bytes:
         return blob
     # Ed25519: the point; ECDSA: curve and point; RSA: e and n; and the application, where a token holds the key.
     numbers = (1 if "ed25519" in kind else 2) + kind.startswith("sk-")
-    parts = [kind.removesuffix(CERTIFICATE).encode(), *list(strings(blob))[2 : 2 + numbers]]
-    return blob_of(parts)
+    return blob_of([kind.removesuffix(CERTIFICATE).encode(), *list(strings(blob))[2 : 2 + numbers]])
 
 
 def blob_of(parts: Iterable[bytes]) -> bytes:

@@ -273,8 +273,7 @@ class Lease:
         """Close it: the server was silent too long (a half-open connection), or closed the connection."""
         host = self.settings.name
         if self._lost is None and silent:
-            hint = "the machine or its network is down, or hangs"
-            self._lost = HostUnreachable(host, f"{host}: no data", hint=hint)
+            self._lost = HostUnreachable(host, f"{host}: no data", hint="the machine or its network is down, or hangs")
         self.connection.close()
 
     def failure(self) -> HostUnreachable:
