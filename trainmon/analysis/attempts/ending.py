@@ -146,7 +146,7 @@ def closed(seen: Attempt, lines: Sequence[str], *, before: Attempt | None, state
     run, end = state.runs.get(seen.run_id), seen.end
     assert end is not None
     log = None if run is None else run.log
-    if log is not None and lines and lines[-1] == log.lines[-1]:
+    if log is not None and lines and lines[-1] in log.lines[-1:]:
         lines = (*lines, *log.shown[len(log.lines) :])
     latest = inf if run is None else latest_of(seen, run, state)
     seen = settled(seen, before, latest, state.at, has_log=not end.awaits_log)

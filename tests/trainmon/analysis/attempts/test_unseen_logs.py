@@ -63,6 +63,16 @@ def test_of_jobs_that_ended_while_the_daemon_was_off_the_path_follows_from_the_n
     assert causes(story)["88"] == ("/fsx/88.out", 4, f"{STEP.format(4)}\n{OOM}", True)
 
 
+def test_the_log_of_an_earlier_job_is_read_while_that_of_the_present_one_is_still_empty() -> None:
+    old, now = replace(failed(88, 0), stdout=None), replace(JOB, id="89", number=89, started_at=BEGIN + 490)
+    story = Story(watched_from=500.0).queue(501, replace(now, stdout="/fsx/89.out"))
+    story.log(502, path="/fsx/89.out", mtime=BEGIN + 500, size=0).checkpoints(503, 10)
+    story.say(JobsAccounted("prod", (old,))).at(560).say()
+    read(story, 88, STEP.format(4), OOM, mtime=5)
+    found = next(one for one in story.attempts if one.job_id == "88")
+    assert (found.log_path, found.last_step, found.cause and found.cause.cause) == ("/fsx/88.out", 4, "cuda-oom")
+
+
 def test_a_log_that_is_not_there_or_that_a_later_attempt_has_written_says_nothing() -> None:
     story = between_two_polls().say()
     before = causes(story)
