@@ -60,8 +60,8 @@ PROGRESS = re.compile(
     r"|\b(?:step|iter|iteration|epoch|global_step|batch|round|episode|update)s?\b\W{0,12}\d",
     re.IGNORECASE,
 )
-NO_STEP = re.compile(r"\b(?:srun|slurm\w*|error|terminating|cancelled|failed)\b", re.IGNORECASE)
-"""A line with a number of a step that is about a job step or an error."""
+NO_STEP = re.compile(r"^wandb: |\b(?:srun|slurm\w*|error|terminating|cancelled|failed)\b", re.IGNORECASE)
+"""A line with a number of a step that is about a job step or an error, or W&B's summary of a run that has ended."""
 BAR = re.compile(r"(?:it/s|s/it)")
 START = re.compile(
     r"Setting OMP_NUM_THREADS environment|Setting ds_accelerator|WORLD INFO DICT|initializing torch distributed"

@@ -110,3 +110,12 @@ def test_a_log_that_ends_with_noise_does_not_end_with_an_error() -> None:
     lines = f"{STEPS}{ENDS['words']}{NOISE['tracker']}".splitlines()
     assert fatal_end(lines) is None
     assert fatal_end(f"{STEPS}{NOISE['tracker']}".splitlines()) is not None
+
+
+def test_the_summary_that_wandb_prints_after_a_crash_is_no_step_that_survived_it() -> None:
+    keys = ("loss", "val/loss", "aux_loss", "epoch 2", "train/epoch 2", "global_step 9", "step 9")
+    summary = "".join(f"wandb: {key:>18} {n}.5\n" for n, key in enumerate(keys))
+    error = 'Traceback (most recent call last):\n  File "t.py", line 1, in <module>\n    main()\n'
+    log = f"{STEPS}{error}torch.OutOfMemoryError: CUDA out of memory.\nwandb: Run summary:\n{summary}"
+    assert classify(CauseFacts(log=(LogExcerpt(text=log),), exit_code=1)).cause == "cuda-oom"
+    assert fatal_end(log.split("\n")[:-1]) is not None
