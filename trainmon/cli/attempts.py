@@ -138,8 +138,7 @@ def list_attempts(run: str | None, since: float, group: str | None, as_json: boo
         if group is None and any(row["start_is_estimated"] for row in rows):
             click.echo("~ its log shows when it started", err=True)
         if group is None and any(row["stage"] == "unseen" for row in rows):
-            span = duration(UNSEEN_FOR)
-            click.echo(f"unseen: no program has recorded it for {span}; whether it still runs is not known", err=True)
+            click.echo(f"unseen: not recorded for {duration(UNSEEN_FOR)}; whether it still runs is not known", err=True)
     return 0 if rows or run is None or run in known else 2
 
 

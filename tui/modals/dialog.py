@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from time import monotonic
 from typing import Any, ClassVar, TypeVar
@@ -188,8 +189,16 @@ class Completer(Suggester):
 
 
 class OrderedInput(Input):
-    """An input that uses each key at once. In a queue of its own, a key that is typed behind Enter would get into the
-    text."""
+    """An input that uses each key at once; Enter calls `entered` with the text. In a queue of its own, a key that is
+    typed behind Enter would get into the text."""
+
+    def __init__(self, entered: Callable[[str], object], **options: Any) -> None:
+        super().__init__(compact=True, **options)
+        self.cursor_blink = False
+        self._entered = entered
+
+    async def action_submit(self) -> None:
+        self._entered(self.value)
 
     def take(self, event: events.Key) -> bool:
         """Use a key; False: its binding is to run."""
@@ -203,8 +212,7 @@ class Find(OrderedInput):
     """A one-line input above the footer. Tab goes through the completions of what was typed."""
 
     def __init__(self) -> None:
-        super().__init__(id="find", compact=True, select_on_focus=False)
-        self.cursor_blink = False
+        super().__init__(self.close, id="find", select_on_focus=False)
         self.display = False
         self._offered: tuple[str, ...] = ()
         """What Tab goes through; it ends with what was typed."""
@@ -238,9 +246,6 @@ class Find(OrderedInput):
         event.stop()
         if self.display:
             self._on_typed(self.value)
-
-    async def action_submit(self) -> None:
-        self.close(self.value)
 
     def take(self, event: events.Key) -> bool:
         if event.key == "escape":
@@ -288,18 +293,6 @@ class Jump(Dialog[str | None]):
 # ---- the dialog of an interactive login ------------------------------------------------------------------------------
 
 
-class AnswerField(OrderedInput):
-    """An input line of a login. Enter goes to the next one at once: a password must not get into a name."""
-
-    def __init__(self, entered: Callable[[AnswerField], object], **options: Any) -> None:
-        super().__init__(compact=True, **options)
-        self.cursor_blink = False
-        self._entered = entered
-
-    async def action_submit(self) -> None:
-        self._entered(self)
-
-
 class LoginPrompt(Dialog[tuple[str, ...] | None]):
     """One prompt of one host. Returns the answers, or None when the person declines."""
 
@@ -307,7 +300,9 @@ class LoginPrompt(Dialog[tuple[str, ...] | None]):
         super().__init__()
         self.prompt = prompt
         self.is_over = False
-        self.fields = [AnswerField(self.enter, password=not echo) for _, echo in prompt.fields]
+        self.fields = [
+            OrderedInput(partial(self.enter, at), password=not echo) for at, (_, echo) in enumerate(prompt.fields)
+        ]
         enter = "Enter logs in" if len(self.fields) < 2 else "Enter: next field"
         self.hint = text(f"{enter}  Esc cancels the login; {cap('act.login')} starts it again", "hint")
         lines: list[Widget] = [text(clean(f"Log in to {prompt.host}: {prompt.title}").rstrip(": "), "question")]
@@ -334,10 +329,10 @@ class LoginPrompt(Dialog[tuple[str, ...] | None]):
         for field in self.fields[:1]:
             field.focus()
 
-    def enter(self, field: AnswerField) -> None:
-        """Go to the next field; on the last one, send the answers."""
-        if field is not self.fields[-1]:
-            self.set_focus(self.fields[self.fields.index(field) + 1])
+    def enter(self, at: int, _text: str) -> None:
+        """Go to the next field at once: a password must not get into a name. After the last one, send the answers."""
+        if at + 1 < len(self.fields):
+            self.set_focus(self.fields[at + 1])
         else:
             self.dismiss(None if self.is_over else tuple(field.value for field in self.fields))
 

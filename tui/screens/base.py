@@ -13,6 +13,7 @@ from tui.backend import Backend
 from tui.keys import ACTS, CONTEXTS, active_keys, bindings
 from tui.modals import Columns, Complete, Find, LogFormat, Once, Pick, SaveLog, ask
 from tui.panes import HeaderLine, LogPane, Pane
+from tui.screens.help import COLUMNS
 from tui.services.actions import ActionService, AlertActionService
 from tui.services.changes import Changes
 from tui.services.terminal import can_open, is_page, new_file, open_page, run_on_terminal, save_new, svg_of
@@ -241,14 +242,13 @@ class PaneScreen(StateScreen):
 
     def action_sort(self) -> None:
         pane = self.pane
-        question = f"Sort {pane.NAME} by (the same again: reversed)"
-        orders = [(pane.ORDER, pane.ORDER), *((field.name, field.label) for field in pane.fields)]
+        question = f"Sort {pane.NAME} by (the current one again: reversed)"
+        orders = [(pane.ORDER, pane.ORDER), *explained(pane).items()]
         ask(self.app, Pick(question, orders, pane.sort.removeprefix("-")), self.sort_by)
 
     def action_columns(self) -> None:
-        pane, names = self.pane, {field.name: field.label for field in self.pane.fields}
-        question = f"Columns of {pane.NAME} (none chosen: the usual ones)"
-        ask(self.app, Columns(question, names, pane.usual, pane.columns or pane.usual), pane.set_columns)
+        pane, question = self.pane, f"Columns of {self.pane.NAME} (none chosen: the usual ones)"
+        ask(self.app, Columns(question, explained(pane), pane.usual, pane.columns or pane.usual), pane.set_columns)
 
     def sort_by(self, name: str) -> None:
         """Sort by a field; by the same one again in the other direction."""
@@ -260,3 +260,10 @@ class PaneScreen(StateScreen):
 
     def action_reverse(self) -> None:
         self.sort_by(self.pane.sort.removeprefix("-"))
+
+
+def explained(pane: Pane) -> dict[str, str]:
+    """By name: what the screen calls each column of a pane, and what a short name means."""
+    heads = ((head, what) for heads, what in COLUMNS.get(pane.NAME.lower(), ()) for head in heads.split(", "))
+    meanings = {head.lower().replace(" ", "-"): what for head, what in heads}
+    return {field.name: f"{field.label:<8} {meanings.get(field.label, '')}".rstrip() for field in pane.fields}

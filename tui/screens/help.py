@@ -8,6 +8,7 @@ from trainmon.lib import group_by
 from tui.keys import ACTS, CONTEXTS, KEYS, SHOWN_AT, Key, active_keys, bindings
 from tui.modals.dialog import Dialog, Find, text
 from tui.style import Row, Span
+from tui.views.actions import wrapped
 from tui.widgets import TextView
 
 TITLES = {
@@ -22,11 +23,11 @@ COMMON = {"app", "main", "detail", "back", "moves"}
 
 COLUMNS: dict[str, tuple[tuple[str, str], ...]] = {
     "runs": (
-        ("JOB", "the current job; +2: two more jobs are pending"), ("N", "the number of nodes"),
+        ("JOB", "the current job; +2: two more pending"), ("N", "the number of nodes"),
         ("TREND", "the loss of its recent steps"),
         ("TOK/S", "tokens per second; 263sa: samples per second"), ("CK", "the age of the last committed checkpoint"),
         ("LAST", "the age of the last step"),
-        ("LEFT", "time to the target; job 2h: its job ends before; or status"),
+        ("LEFT", "time to target; job 2h: its job ends first; or status"),
         ("SW", "armed switches: SAVE, KILL, or K+S for both"),
     ),
     "gpus": (("mem max", "the most memory used on one GPU"), ("util", "the mean GPU utilization"),
@@ -58,7 +59,7 @@ COLUMNS: dict[str, tuple[tuple[str, str], ...]] = {
 
 FILTERS = (
     ("llm !hung", 'rows with a text, and without one; "two words" in quotes'),
-    ("status:hung", "its field begins so; = is exactly, ~ contains: node~gpu-0"),
+    ("status:hung", "its field begins so; = is exactly, ~ contains: node~gpu"),
     ("temp>85", "a number; also left<2h, free<500G, util<=5; Tab: fields"),
 )
 
@@ -142,7 +143,7 @@ def help_rows(context: str, wanted: str = "") -> list[Row]:
     for title, listed in sections:
         if words := [(name, what) for name, what in listed if wanted.lower() in f"{title} {name} {what}".lower()]:
             lines = ((Span(f"  {name:<12}", "bold"), Span(what)) for name, what in words)
-            spans += [(Span(title, "accent bold"),), *lines, ()]
+            spans += [*((Span(line, "accent bold"),) for line in wrapped(title, 70)), *lines, ()]
     return [Row(str(number), row) for number, row in enumerate(spans[:-1] or [(Span(f"Nothing matches “{wanted}”."),)])]
 
 

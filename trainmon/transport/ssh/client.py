@@ -174,7 +174,7 @@ def refusal(host: str, result: HostKeyResult, blob: bytes, command: str) -> Host
     where = f"{result.where.file}:{result.where.line}".removesuffix(":0") if result.where else ""
     if result.answer == "revoked":
         hint = "do not connect; ask its administrator"
-        return HostKeyRefused(host, f"{host}: its {kind} host key {print_} is REVOKED in {where}", hint=hint)
+        return HostKeyRefused(host, f"{host}: its {kind} host key is REVOKED in {where}: {print_}", hint=hint)
     if result.answer == "changed":
         assert result.where is not None
         drop = f"ssh-keygen -R {shlex.quote(result.name)} -f {shlex.quote(result.where.file)}"

@@ -474,15 +474,17 @@ class Login:
             gssapi = "; it accepts Kerberos (gssapi)" if "gssapi-with-mic" in (self._methods or ()) else ""
             return LoginNeeded(self._host, f"{need}, and nobody can be asked{unused}{gssapi}", hint=HEADLESS_HINT)
         allowed = ", ".join(clean(method, 40) for method in self._methods or ()) or "nothing"
-        refused = f"{self._host} refuses the login of {self._settings.user}: {self._offered}; it allows {allowed}"
+        tried = "; ".join(filter(None, (self._unused_keys, self._offered)))
+        refused = f"{self._host} refuses the login of {self._settings.user}: {tried}; it allows {allowed}"
         paths = " ".join(shlex.quote(path) for path, _ in self._unused)
         hint = f"chmod 600 {paths}" if paths else f"try: ssh {self._host}"
-        return LoginRefused(self._host, refused + unused + self._server_message(), hint=hint)
+        return LoginRefused(self._host, refused + self._server_message(), hint=hint)
 
     @property
     def _offered(self) -> str:
         """`tried ~/.ssh/id_rsa, agent key ana@laptop`."""
-        return "tried " + (", ".join(clean(label, 200) for label in self._tried) or "no key (none was found)")
+        nothing = "no other key" if self._unused else "no key (none was found)"
+        return "tried " + (", ".join(clean(label, 200) for label in self._tried) or nothing)
 
     @property
     def _unused_keys(self) -> str:

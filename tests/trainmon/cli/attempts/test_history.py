@@ -73,7 +73,7 @@ def test_the_table_has_cause_duration_cost_and_progress_in_80_columns(tmp_path: 
         "11-03 14:02 video-2b                88.1     unseen    1h  8.00 12.5k      12.0k",
         "11-04 13:00 a-run-with-quite-a-lon… abcd1234 unknown* 60s",
     ]
-    unseen = "unseen: no program has recorded it for 10m; whether it still runs is not known\n"
+    unseen = "unseen: not recorded for 10m; whether it still runs is not known\n"
     assert done.stderr == f"* trainmon-tui did not watch it from start to end\n{unseen}"
     assert called(tmp_path, "attempts", since, "video-2b").stderr == unseen
     assert max(map(len, done.stdout.splitlines())) <= 80
@@ -124,7 +124,7 @@ def test_a_start_that_only_the_log_shows_is_marked(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert done.stderr.splitlines() == [
         "* trainmon-tui did not watch it from start to end", "~ its log shows when it started",
-        "unseen: no program has recorded it for 10m; whether it still runs is not known",
+        "unseen: not recorded for 10m; whether it still runs is not known",
     ]  # fmt: skip
     rows = json.loads(called(tmp_path, "attempts", since, "--json").stdout)
     assert [row["start_is_estimated"] for row in rows] == [False, True, False, False]

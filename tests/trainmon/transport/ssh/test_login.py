@@ -210,8 +210,8 @@ def test_a_key_that_others_may_read_is_not_used_as_in_openssh_and_the_refusal_sa
     with dialing(loop, config) as dialer, pytest.raises(LoginRefused) as raised:
         dialer.dial("n0")
     assert raised.value.message == (
-        f"n0 refuses the login of {sshd.user}: tried no key (none was found); it allows publickey;"
-        f" not used: {open_key} (its mode is 0644, so others may use it)"
+        f"n0 refuses the login of {sshd.user}: not used: {open_key} (its mode is 0644, so others may use it);"
+        " tried no other key; it allows publickey"
     )
     assert raised.value.hint == f"chmod 600 {open_key}"
     open_key.chmod(0o600)

@@ -416,7 +416,7 @@ OTHER = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGZha2VmYWtlZmFrZWZha2VmYWtlZmFrZWZ
     [
         ("", "n0: its ED25519 host key is not known"),
         (f"* {OTHER}", "n0: its ED25519 host key HAS CHANGED"),
-        ("* {key}\n@revoked * {key}", "n0: its ED25519 host key .* is REVOKED"),
+        ("* {key}\n@revoked * {key}", "n0: its ED25519 host key is REVOKED"),
     ],
 )
 def test_a_host_key_that_is_refused_is_never_tried_in_another_way(
