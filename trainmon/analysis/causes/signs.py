@@ -163,7 +163,7 @@ class Signs(msgspec.Struct):
 
     def is_survived(self, one: Found) -> bool:
         """Whether the run went on after it, or another attempt began."""
-        went_on = self.steps_after(one.index) >= SURVIVED
+        went_on = self.steps_after(one.index) >= SURVIVED and not self._is_one_step_after(one.index)
         started = bool(self.starts) and self.starts[-1] > one.index
         if one.rule.cause == "requeued":
             return went_on or started
@@ -206,6 +206,13 @@ class Signs(msgspec.Struct):
         before, after = (map(self._step, steps) for steps in (reversed(self.progress[:at]), self.progress[at:]))
         last, following = (next((step for step in steps if step is not None), None) for steps in (before, after))
         return last is not None and following is not None and following + SURVIVED <= last
+
+    def _is_one_step_after(self, index: int) -> bool:
+        """Whether all that came after a line is one step: each rank prints it, or a bar is drawn again."""
+        first, last = self.progress[bisect_right(self.progress, index)], self.progress[-1]
+        step = self._step(first)
+        counts = (COUNT.findall(self.lines[at].text) for at in (first, last))
+        return first != last and step is not None and step == self._step(last) and next(counts) == next(counts)
 
     def _step(self, index: int) -> int | None:
         found = STEP_NUMBER.match(self.lines[index].text)

@@ -119,3 +119,17 @@ def test_the_summary_that_wandb_prints_after_a_crash_is_no_step_that_survived_it
     log = f"{STEPS}{error}torch.OutOfMemoryError: CUDA out of memory.\nwandb: Run summary:\n{summary}"
     assert classify(CauseFacts(log=(LogExcerpt(text=log),), exit_code=1)).cause == "cuda-oom"
     assert fatal_end(log.split("\n")[:-1]) is not None
+
+
+@pytest.mark.parametrize(
+    ("steps", "cause"),
+    [
+        ([f"[rank{rank}]: step 40/90 | loss 2.{rank}" for rank in range(8)], "cuda-oom"),
+        ([f"[rank0]: step {step}/90 | loss 2.1" for step in range(40, 48)], "unknown"),
+        ([f"Epoch 2/9: {step}/90 [00:01<00:09, 5.0it/s]" for step in range(40, 48)], "unknown"),
+    ],
+)
+def test_one_step_that_all_ranks_print_after_an_error_does_not_survive_it(steps: list[str], cause: str) -> None:
+    error = 'Traceback (most recent call last):\n  File "t.py", line 1, in <module>\n    main()\n'
+    log = "\n".join((f"{STEPS}{error}torch.OutOfMemoryError: CUDA out of memory.", *steps))
+    assert classify(CauseFacts(log=(LogExcerpt(text=log),), exit_code=1)).cause == cause
