@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from pathlib import Path
 
 from tests.alerts.daemon import AlertDaemon
@@ -34,7 +35,8 @@ def test_a_plain_install_sends_by_its_other_channels_and_says_what_installs_the_
     tmp_path: Path, ntfy: NtfyServer
 ) -> None:
     program = plain(tmp_path / "my env", "apprise", "matplotlib", "psycopg")
-    install = f"python3 -m pip --python '{Path(program).with_name('python')}' install 'trainmon-tui[{{}}]'"
+    python = Path(program).with_name("python")
+    install = f"{sys.base_prefix}/bin/python3 -m pip --python '{python}' install 'trainmon-tui[{{}}]'"
     for_mail, for_plots = install.format("apprise"), install.format("plots")
     with WebhookReceiver.start() as hook, contextlib.closing(AlertDaemon(tmp_path, program=program)) as daemon:
         daemon.config.write_text(CONFIG.format(folder=tmp_path, url=ntfy.url, topic=TOPIC, port=hook.port))

@@ -581,8 +581,9 @@ explain = _command(
     The page has its timeline, evidence, placement, config, checkpoints and retries, and what is missing.
 
     ATTEMPT is what `attempts` lists under JOB: 88 is the first start of job 88, 88.1 its second; without a scheduler
-    `pid 123` or `log`. It may also be an attempt_id of `attempts --json`. `last` is the attempt that ended last. RUN
-    is a run or the id of a W&B run, and stands for its last attempt that ended.
+    `pid 123` or `log`. It may also be an attempt_id of `attempts --json`. `last` is the attempt that ended last, or
+    the newest one where none has ended. RUN is a run or the id of a W&B run, and stands for its last attempt that
+    ended.
 
     \b
     Examples:

@@ -15,8 +15,10 @@ LIBRARIES: dict[Extra, str] = {"apprise": "apprise", "plots": "matplotlib", "pos
 def install_command(extra: Extra) -> str | None:
     """The command that installs the library of an extra for this Python; None if it is installed.
 
-    Our environment may have no pip (`venv --without-pip`, pipx, uv), so it is that of any other Python.
+    Our environment may have no pip (`venv --without-pip`, pipx, uv), and in a shell where it is active, `python3` is
+    its own: so it is the pip of the Python that it was made from.
     """
     if find_spec(LIBRARIES[extra]) is not None:
         return None
-    return f"python3 -m pip --python {shlex.quote(sys.executable)} install 'trainmon-tui[{extra}]'"
+    base = shlex.quote(f"{sys.base_prefix}/bin/python3")
+    return f"{base} -m pip --python {shlex.quote(sys.executable)} install 'trainmon-tui[{extra}]'"
