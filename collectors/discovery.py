@@ -62,6 +62,11 @@ MAX_NODES = 2_000
 
 
 @cache  # the same to the microsecond: another start is another spec
+def _booted_at() -> Instant:
+    """When this machine booted. Only Linux has the clock, and only there a process says when it started."""
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 def _with_those_above(path: str) -> Iterator[str]:
     while path.strip("/"):
         yield path
@@ -172,8 +177,7 @@ class RunDiscovery:
             return run
         starts = [job.started_at or 0.0 for job in jobs]
         if run.process is not None and run.process.started_s is not None:
-            # Only Linux has this clock, and only there a process says when it started.
-            starts.append(time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + run.process.started_s)
+            starts.append(_booted_at() + run.process.started_s)
         began = max(starts, default=0.0)
         return replace(run, metrics_found=tuple(directories), metrics_since=began - CLOCKS_DIFFER if began else None)
 
