@@ -250,8 +250,8 @@ def is_by_a_person(end: AttemptEnd | None) -> bool | None:
 
 
 def _cause(end: AttemptEnd, cause: Classification) -> str:
-    """`python-exception (ValueError)`, and who cancelled it."""
-    exception = f" ({cause.exception})" if cause.exception else ""
+    """`python-exception (ValueError)`, `unknown (signal 9)`, and who cancelled it."""
+    exception = f" ({cause.exception})" if cause.exception else f" (signal {end.signal})" if end.signal else ""
     _, by, who = (end.scheduler_state or "").partition(" by ")
     return cause.cause + exception + (by + who if cause.cause in BY_A_PERSON else "")
 

@@ -71,6 +71,12 @@ def test_a_run_without_a_scheduler_is_dead_by_its_receipt() -> None:
     assert judged(command, sources=OFF) == (
         "dead", "its command ended 6m ago: python-exception (ValueError), at step 12,880",
     )  # fmt: skip
+    killed = attempt("unknown", "receipt", job_id=None)
+    assert killed.end is not None
+    by_a_signal = replace(killed, end=replace(killed.end, signal=9))
+    assert judged(by_a_signal, sources=OFF) == (
+        "dead", "its command ended 6m ago: unknown (signal 9), at step 12,880",
+    )  # fmt: skip
 
 
 def test_who_ended_it_on_purpose_has_stopped_it() -> None:
