@@ -26,7 +26,7 @@ EMPTY = (
 )
 
 FIRST_STEPS = (
-    ("No run, Slurm, W&B or GPU was found here. What to do next:", ""),
+    ("No run, Slurm, W&B or GPU was found. What to do next:", ""),
     ("", ""),
     ("trainmon-tui HOST…     watches other machines", ""),
     ("trainmon-tui init      writes a config for your cluster", ""),
