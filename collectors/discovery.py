@@ -284,8 +284,7 @@ def watch_plan(
     nodes = tuple(dict.fromkeys((*(followed if is_followed else cluster.nodes or ()), *named)))
     disks = {on: tuple(disk.path for disk in settings.disks if disk.on == on) for on in ("login", "nodes", "run")}
     is_open = cluster.nodes is None
-    wants_files = bool(own or disks["login"] or is_open)
-    reads_here = cluster.login is None and (wants_files or not nodes)
+    reads_here = cluster.login is None and (bool(own or disks["login"] or is_open) or not nodes)
     login = local_hostname() if reads_here else cluster.login
     hosts = nodes if login is None else (login, *nodes)
     return WatchPlan(

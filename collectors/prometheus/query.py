@@ -336,8 +336,7 @@ def at_mount_points(points: Iterable[str]) -> str:
 
 def _escaped(name: str) -> str:
     """A name as a regular expression inside a string of PromQL."""
-    pattern = re.sub(r"([^\w/-])", r"\\\1", name)
-    return pattern.replace("\\", "\\\\").replace('"', '\\"')
+    return re.sub(r"([^\w/-])", r"\\\1", name).replace("\\", "\\\\").replace('"', '\\"')
 
 
 def newest(exporter: Exporter, label: str, nodes: Sequence[str], match: str, window: Seconds, *more: str) -> str:

@@ -193,8 +193,7 @@ class NodeScreen(LinkedScreen):
 
     def fit(self) -> None:
         """Give the table a line per GPU. The plots are shown only where enough is left for the facts as well."""
-        panes = (self.table, self.plots)
-        for pane, height in zip(panes, heights(self.app.size.height, self.gpus), strict=True):
+        for pane, height in zip((self.table, self.plots), heights(self.app.size.height, self.gpus), strict=True):
             pane.styles.height, pane.display = max(1, height), height > 0
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:

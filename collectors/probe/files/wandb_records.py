@@ -217,8 +217,7 @@ def grouped(message: bytes) -> "dict[int, list[Any]]":
 def key_and_value(item: bytes) -> "tuple[str, bytes]":
     """The key and the JSON of one item."""
     found = grouped(item)
-    name = b".".join(found.get(2) or found.get(1, [b""])[-1:])
-    return name.decode("utf-8", "replace"), found.get(16, [b""])[-1]
+    return b".".join(found.get(2) or found.get(1, [b""])[-1:]).decode("utf-8", "replace"), found.get(16, [b""])[-1]
 
 
 def finite(text: bytes) -> float:

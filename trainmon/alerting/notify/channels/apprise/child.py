@@ -92,8 +92,7 @@ class LogCapture(logging.Handler):
 
 def main() -> None:
     """Carry out the request on standard input."""
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
-    sys.stdout.buffer.write(msgspec.json.encode(answer(request)))
+    sys.stdout.buffer.write(msgspec.json.encode(answer(msgspec.json.decode(sys.stdin.buffer.read(), type=Request))))
 
 
 def answer(request: Request) -> Answer:
