@@ -91,8 +91,7 @@ class LogFormat(Dialog[None]):
         self.details = SpanLines()
         self.hint = text(HINT, "hint")
         now = summary(read.progress, read.shape, len(self.texts)).partition(":")[0]
-        title = text(f"Log format of {clean(run)}: {now}", "question")
-        self.parts = (title, self.lines, self.details, self.hint)
+        self.parts = (text(f"Log format of {clean(run)}: {now}", "question"), self.lines, self.details, self.hint)
 
     def on_mount(self) -> None:
         self._read()

@@ -19,6 +19,5 @@ def run(look: "Callable[[Any], Any]", asked: str, seconds: str) -> None:
     """Print what a look answers, compressed. The alarm ends the process even if a call never returns."""
     signal.alarm(int(seconds))
     os.nice(19)
-    answer = json.dumps(look(json.loads(asked))).encode("ascii")
-    sys.stdout.buffer.write(BEGIN + zlib.compress(answer, 6))
+    sys.stdout.buffer.write(BEGIN + zlib.compress(json.dumps(look(json.loads(asked))).encode("ascii"), 6))
     sys.stdout.buffer.flush()
