@@ -28,9 +28,10 @@ DRAINS = ("node-unreachable", "gpu-lost", "gpu-missing", "ecc-uncorrected", "row
 """What Slurm drains a node for."""
 SLOWED = ("power-brake", "gpu-slowdown", "gpu-hot")
 """Why a GPU is slow. That its node is a straggler follows from it; not from a slow link, as all ranks wait for that."""
+STALLS = ("run-hung", "run-stalled", "data-stall")
 PACE = (
-    "run-hung", "run-stalled", "data-stall", "slow-throughput", "straggler", "gpu-idle", "wandb-heartbeat-lost",
-    "checkpoint-overdue", "skipped-steps", "time-limit-near", "storage-wait",
+    "slow-throughput", "straggler", "gpu-idle", "wandb-heartbeat-lost", "checkpoint-overdue", "skipped-steps",
+    "time-limit-near", "storage-wait",
 )  # fmt: skip
 """Alerts that follow if a run does not run."""
 
@@ -51,9 +52,9 @@ INHIBITIONS: tuple[Hides, ...] = (
     Hides("monitor-blind", "everywhere", ("cluster-unreachable", "node-unreachable", "source-late", "source-down")),
     Hides("cluster-unreachable", "cluster", ("node-unreachable", "source-late", "source-down", "spares-few")),
     Hides("source-down", "subject", ("source-late",)),
-    Hides("run-stopped", "run", ("run-dead", "node-unreachable", "ended-early", "not-scheduled", *PACE)),
-    Hides("run-dead", "run", ("ended-early", *PACE)),
-    Hides("finished", "run", ("run-dead", "node-unreachable", "no-job-queued", "not-scheduled", *PACE)),
+    Hides("run-stopped", "run", ("run-dead", "node-unreachable", "ended-early", "not-scheduled", *STALLS, *PACE)),
+    Hides("run-dead", "run", ("ended-early", *PACE)),  # of a run that keeps failing, the next attempt may hang
+    Hides("finished", "run", ("run-dead", "node-unreachable", "no-job-queued", "not-scheduled", *STALLS, *PACE)),
     Hides("node-unreachable", "node", (*GPU_RULES, *NODE_RULES)),
     Hides("node-unreachable", "node", ("node-rebooted",), covered=True),
     *(Hides(by, "node", ("node-drained",), milder=True) for by in DRAINS),

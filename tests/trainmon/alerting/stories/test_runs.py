@@ -60,6 +60,8 @@ class Training(Story):
             cluster="prod", id="88", number=88, name="llm", user="ana", state="RUNNING", nodes=NODES,
             started_at=self.clock.wall,
         )  # fmt: skip
+        self.before: tuple[Job, ...] = ()
+        """Its earlier jobs, which have ended."""
         self.steps, self.trains, self.use, self.power, self.pulses = 0, True, 98, 650.0, False
         self.line = STEP
         self.kill: float | None = None
@@ -83,7 +85,7 @@ class Training(Story):
             for late in range(int(pace / 4.0) - 1, -1, -1):
                 self._train(at - 4.0 * late)
             if "slurm:prod" not in self.silent:
-                self.hear(JobsListed("prod", at, () if self.job is None else (self.job,)))
+                self.hear(JobsListed("prod", at, self.before if self.job is None else (*self.before, self.job)))
             self.at(self.elapsed + pace, tick=pace)
         return self
 
@@ -375,6 +377,28 @@ def test_a_run_that_hangs_again_and_again_is_code_red_each_time_at_once(name: st
         story.live(story.elapsed + 700, QUIET)
         assert story.alert(name).phase == "resolved"
         story.expected |= {notice.key for notice in story.new()}
+
+
+@pytest.mark.parametrize(
+    ("name", "use", "power"), [("run-stalled", 40, 300.0), ("data-stall", 1, 90.0), ("run-hung", 100, 140.0)]
+)
+def test_a_hang_of_the_next_attempt_of_a_run_that_keeps_failing_is_notified(name: str, use: int, power: float) -> None:
+    with Training() as story:
+        assert story.job is not None
+        story.before = tuple(
+            replace(story.job, id=str(number), number=number, state="FAILED", exit_code="1:0",
+                    started_at=story.clock.wall - 600 * (90 - number), ends_at=story.clock.wall - 600 * (89 - number))
+            for number in (87, 86, 85)
+        )  # fmt: skip
+        story.live(600)
+        assert story.expect("fire", "run:llm").alerts[0].summary.startswith("llm keeps failing: 3 attempts")
+        story.trains, story.use, story.power = False, use, power
+        notice = story.live(600 + 1_200).expect("fire", "run:llm")
+        assert (notice.severity, notice.alerts[0].rule) == ("critical", name)
+        story.trains, story.use, story.power = True, 98, 650.0
+        story.live(600 + 3_600)
+        assert {story.alert(rule).phase for rule in (name, "run-dead")} == {"resolved"}
+        story.expected |= {one.key for one in story.new() if one.kind in ("event", "resolve")}
 
 
 def test_what_may_be_an_evaluation_is_a_warning_and_a_hang_that_follows_is_code_red() -> None:
