@@ -65,6 +65,8 @@ DIES = re.compile(
     re.IGNORECASE,
 )
 """A line with which a program ends, or that its launcher prints when it has. A trainer may outlive what it starts."""
+LAUNCHER_ENDS = ("ChildFailedError", "CalledProcessError", "ProcessExitedException")
+"""Exceptions with which torchrun, accelerate and torch.multiprocessing end, after one of their programs has."""
 BESIDE = re.compile(r"Exception in thread|Error in atexit")
 """The title of a traceback that did not end the program."""
 
@@ -244,21 +246,27 @@ def fatal_end(lines: Sequence[str]) -> Classification | None:
     facts = CauseFacts(log=(LogExcerpt(text="\n".join(lines), first_line=-len(lines)),))
     signs = _counted(facts, read_signs(read_lines(facts.log)))
     found = choose(signs)
-    if found is None or found.strength < 2 or found.rule.role == "result":
+    if found is None or found.rule.role == "result":
         return None
-    strong = [one for one in signs.found if one.strength >= 2 and one.rule.role != "result"]
-    fatal = [one for one in strong if _is_fatal(one, signs)]
+    ends = [one for one in signs.found if one.rule.role != "result" and (one.strength >= 2 or _ends_launcher(one))]
+    fatal = [one for one in ends if _is_fatal(one, signs)]
     is_over = fatal and not signs.goes_on(fatal[-1].index)
-    is_over = is_over and len(lines) - strong[-1].index <= EPILOGUE_LINES
-    return classify(facts) if is_over else None
+    return classify(facts) if is_over and len(lines) - ends[-1].index <= EPILOGUE_LINES else None
+
+
+def _ends_launcher(one: Found) -> bool:
+    """Whether a launcher ends with this exception because one of its programs has ended, by a signal for example."""
+    return one.raised is not None and one.raised.is_uncaught and one.raised.type.rpartition(".")[2] in LAUNCHER_ENDS
 
 
 def _is_fatal(one: Found, signs: Signs) -> bool:
     """Whether it ends a program: what is printed next may say so. Some print an exception without its traceback as
     their last line, and end."""
-    if one.is_fatal_exception or one.strength == 3 or one.rule.cause == "segfault" or signs.ends_job(one):
+    if one.is_fatal_exception or _ends_launcher(one) or one.strength == 3 or signs.ends_job(one):
         return True
-    if any(DIES.search(line.text) for line in signs.lines[one.index : one.index + EPILOGUE_LINES]):
+    if one.rule.cause == "segfault" or any(
+        DIES.search(line.text) for line in signs.lines[one.index : one.index + EPILOGUE_LINES]
+    ):
         return True
     line = signs.lines[one.index]
     is_plain = re.match(EXCEPTION, line.text) is not None and HAS_LEVEL.search(line.head) is None

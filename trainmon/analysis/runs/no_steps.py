@@ -72,10 +72,10 @@ FINAL_LINES = 3
 def after_its_log(run: Run, context: RunContext, now: Instant) -> Judgement | None:
     """The verdict, if the log has ended; None while it may go on."""
     log, progress = run.log, run.progress
-    has_jobs = run.jobs or (run.spec.job and does_answer(run, context.sources))
-    may_have_jobs = has_jobs or no_slurm_answer(run, context, now)
-    is_armed = run.kill is not None and run.kill.exists
-    if log is None or log.at is None or may_have_jobs or is_armed:
+    may_have_jobs = (
+        run.jobs or (run.spec.job and does_answer(run, context.sources)) or no_slurm_answer(run, context, now)
+    )
+    if log is None or log.at is None or may_have_jobs or (run.kill is not None and run.kill.exists):
         return None
     quiet, cadence = now - log.at, progress.cadence_s
     if quiet < (QUIET_START if cadence is None else max(QUIET, QUIET_STEPS * cadence)):
@@ -85,6 +85,7 @@ def after_its_log(run: Run, context: RunContext, now: Instant) -> Judgement | No
     cause = _fatal_end(_last_lines(log))
     if cause is not None:
         error = cause.cause + (f" ({cause.exception})" if cause.exception else "")
+        error += "" if cause.confidence == "high" else ", not certain"
         at = "before its first step" if progress.at is None else f"after {where(progress)}"
         how = "" if cause.family in NO_ERROR else " with an error"
         why = f"its log ended {ago(quiet)} ago{how}, {at}: {error}"
@@ -396,7 +397,8 @@ def was_killed(run: Run, actions: Mapping[str, Record], began: Instant, ended: I
         return True
     obeyed = min(run.progress.at or 0.0, ended) <= taken_at + ARMED_BEFORE and explains(taken_at, ended)
     error = _fatal_end(lines) if obeyed else None
-    is_own = error is None or error.family in NO_ERROR | {"network"}  # the first rank that exits leaves the others
+    # The first rank that exits leaves the others, and its launcher may end with an error that names no cause.
+    is_own = error is None or error.confidence == "low" or error.family in NO_ERROR | {"network"}
     return obeyed and is_own and not was_withdrawn(run, actions, "kill")
 
 

@@ -146,6 +146,47 @@ def test_a_run_that_only_has_a_log_is_stopped_by_its_kill_switch_after_stall_aft
         assert "armed for 11m by ann" in found.why
 
 
+TORCHRUN = (
+    "E0801 07:19:39.000000 1234 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -9) "
+    "local_rank: 0 (pid: 1300) of binary: /usr/bin/python3",
+    "Traceback (most recent call last):",
+    '  File "/usr/local/bin/torchrun", line 8, in <module>',
+    "    sys.exit(main())",
+    '  File "/usr/lib/torch/distributed/launcher/api.py", line 264, in launch_agent',
+    "    raise ChildFailedError(",
+    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+    "=" * 51,
+    "train.py FAILED",
+    "Root Cause (first observed failure):",
+    "[0]:",
+    "  rank      : 0 (local_rank: 0)",
+    "  exitcode  : -9 (pid: 1300)",
+    "  traceback : Signal 9 (SIGKILL) received by PID 1300",
+)
+ACCELERATE = (
+    "Traceback (most recent call last):",
+    '  File "/usr/bin/accelerate", line 8, in <module>',
+    "    raise subprocess.CalledProcessError(returncode=process.returncode, cmd=cmd)",
+    "subprocess.CalledProcessError: Command '['/usr/bin/python3', 'train.py']' died with <Signals.SIGKILL: 9>.",
+)
+SHELL = "train.sh: line 25: 1200261 Killed                  python train.py"
+
+
+def test_a_launcher_that_ends_because_its_program_was_killed_is_the_end() -> None:
+    for launcher in (TORCHRUN, ACCELERATE):
+        verdict, why = judge(ended(70, *STEPS, *launcher), RunContext(), NOW)
+        assert (verdict, why.partition(": ")[0]) == ("dead", "its log ended 1m ago with an error, after step 12,880")
+        assert why.endswith(", not certain"), "a person or the OOM killer"
+        assert judge(ended(50, *STEPS, *launcher), RunContext(), NOW).verdict == "healthy"
+        assert judge(ended(70, *STEPS, *launcher, *STEPS[:2]), RunContext(), NOW).verdict == "healthy"
+    assert judge(ended(70, *STEPS, TORCHRUN[0]), RunContext(), NOW).verdict == "healthy", "it may start it again"
+
+
+@pytest.mark.parametrize("line", [SHELL, "Killed", "Process finished with exit code 137"])
+def test_a_shell_that_says_that_a_program_was_killed_may_go_on(line: str) -> None:
+    assert judge(ended(70, *STEPS, line), RunContext(), NOW).verdict == "healthy"
+
+
 BARE = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 
 
