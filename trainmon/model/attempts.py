@@ -378,7 +378,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """The line of the log about that."""
     recomputed: Recomputed | None = None
     last_committed_step: int | None = None
-    """The newest committed checkpoint of the run while it ran."""
+    """The newest committed checkpoint of the run while it ran; of KempnerForge, the one that its pointer names."""
     last_committed_at: Instant | None = None
     """When that was committed, by the clock of its host."""
     unrecognised_at: Instant | None = None

@@ -153,8 +153,9 @@ def with_steps_of(attempt: Attempt, lines: Sequence[str], formats: Sequence[Form
         return attempt
     again = report(lines, formats, shape=read.shape).lines if is_whole else ()  # now its first lines have a known shape
     steps = (one.found.step for one in again if one.found is not None and one.format == read.progress.format)
-    first = next((step for step in steps if step is not None), None)
-    return replace(attempt, first_step=first, last_step=read.progress.step)
+    return replace(
+        attempt, first_step=next((step for step in steps if step is not None), None), last_step=read.progress.step
+    )
 
 
 def with_checkpoints(attempt: Attempt, run: Run, latest: Instant) -> Attempt:
@@ -167,12 +168,17 @@ def with_checkpoints(attempt: Attempt, run: Run, latest: Instant) -> Attempt:
     if known.list and not by_then:
         unknown = replace(attempt, has_checkpoints=False, last_committed_step=None, last_committed_at=None)
         return attempt if (attempt.last_committed_at or latest) <= latest else unknown
-    written = max((one.at for one in by_then if one.state == "unknown" and one.at is not None), default=None)
-    counts = names_count_steps(run, known)
-    attempt = replace(attempt, has_checkpoints=True, counts_steps=counts, unrecognised_at=written)
+    attempt = replace(
+        attempt,
+        has_checkpoints=True,
+        counts_steps=names_count_steps(run, known),
+        unrecognised_at=max((one.at for one in by_then if one.state == "unknown" and one.at is not None), default=None),
+    )
     whole = [one for one in by_then if one.is_whole and one.step is not None]
-    greatest = max(whole, key=lambda one: one.step or 0, default=None)
-    newest = known.committed if known.committed in whole else greatest  # by its pointer: a rewind leaves greater ones
+    # By its pointer: a rewind leaves greater ones, and KempnerForge moves its own only with the next save.
+    is_behind = known.committed is not None and known.committed.layout == "kempnerforge"
+    last = known.next_start if is_behind else known.committed
+    newest = last if last in whole else max(whole, key=lambda one: one.step or 0, default=None)
     if newest is None:
         return replace(attempt, last_committed_step=None)
     return replace(attempt, last_committed_step=newest.step, last_committed_at=newest.at)

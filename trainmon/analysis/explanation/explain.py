@@ -443,10 +443,15 @@ def resume_of(earlier: Sequence[Attempt], after: Attempt) -> Resume:
     before = earlier[-1]
     writer = None if after.resumed_from is None else writer_of(after.resumed_from, earlier)
     committed = before.last_committed_step
-    is_none = committed is None and before.has_checkpoints
+    # It may be another training under the same name. A target beyond the steps of the first one shows that it goes on.
+    is_over = before.has_completed and not after.resumed_from and (after.target_step or 0) <= (before.last_step or 0)
     return Resume(
         attempt_id=after.attempt_id,
-        expected=None if before.may_have_later else 0 if is_none else committed,
+        expected=None
+        if before.may_have_later or is_over
+        else 0
+        if committed is None and before.has_checkpoints
+        else committed,
         actual=after.resumed_from,
         first_step=after.first_step,
         committed=after.last_committed_step,

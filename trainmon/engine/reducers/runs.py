@@ -101,8 +101,11 @@ def _steps(memory: RunMemory, run: Run) -> RunMemory:
     is_late = memory.at is not None and at - memory.at > patience(usually)
     is_reset = is_back or is_late or is_other or memory.at is None
     scales = (None if is_reset else memory.scale_peak, loss_scale(run))
+    # The losses of a training that begins anew are high, and are no spike among those before its start.
+    is_start = any(one.is_start and one.first_at > (memory.at or at) for one in memory.spans[-1:])
     new = replace(
         memory,
+        losses=() if is_start and (progress.step or 0) <= len(memory.losses) else memory.losses,
         throughput=throughput.advance(memory.throughput, progress, len(run.spec.nodes), reset=is_reset),
         step=progress.step,
         at=at,

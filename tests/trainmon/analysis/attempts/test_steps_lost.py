@@ -5,7 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tests.trainmon.analysis.attempts.story import BEGIN, FAILED, JOB, SPEC, Story, ended, trained
-from trainmon.analysis.explanation import AttemptRecords, explain, page
+from trainmon.alerting.rules import WrongResume
+from trainmon.analysis.explanation import AttemptRecords, explain, page, resume_of
 from trainmon.analysis.retries import decide
 from trainmon.model import CheckpointEntry, CheckpointListing, FileGroup, NodeReading, RetryPolicy
 
@@ -84,3 +85,29 @@ def test_after_a_rewind_the_newest_checkpoint_is_the_one_that_the_trainer_would_
     )
     first, second = story.attempts
     assert (first.last_committed_step, second.last_committed_step, second.steps_lost) == (20, 15, 2)
+
+
+def with_late_pointer(story: Story, seconds: float, latest: int, *steps: int) -> Story:
+    """KempnerForge has saved these in the background, each 10 s after the one before, the first at second 20."""
+    story.at(seconds)
+    names = ("__#_#.distcp", ".metadata", "train_state.pt")
+    times = {step: BEGIN + 20 + 10 * index for index, step in enumerate(steps)}
+    entries = [
+        CheckpointEntry(f"step_{step}", "dir", mtime=at, groups=tuple(FileGroup(name, 1, 9, at, at) for name in names))
+        for step, at in times.items()
+    ]
+    pointer = CheckpointEntry("latest", "link", mtime=max(times.values()), target=f"step_{latest}")
+    listing = CheckpointListing(1, story.now, "/fsx/ckpt", entries=(*entries, pointer))
+    return story.say(NodeReading("login1", "prod", story.now, listing))
+
+
+def test_a_trainer_that_points_to_a_save_only_with_the_next_one_resumes_where_it_points() -> None:
+    again = replace(JOB, submitted_at=BEGIN + 80, started_at=BEGIN + 100, restarts=1)
+    story = with_late_pointer(Story().gpus(-50).queue(10, JOB).steps(20, 1, 10), 25, 10, 10)
+    with_late_pointer(story.steps(30, 20), 35, 10, 10, 20).steps(40, 25)
+    story.queue(55, FAILED).log(56, "killed")
+    with_late_pointer(story, 57, 10, 10, 20).queue(105, again).steps(120, 11, 12).queue(130, again)
+    first, second = story.attempts
+    assert (first.last_committed_step, first.steps_lost, second.first_step) == (10, 15, 11)
+    assert resume_of([first], second).is_wrong is False
+    assert [*WrongResume().check(story.state, story.now)] == []

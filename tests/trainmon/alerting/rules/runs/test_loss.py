@@ -126,6 +126,13 @@ def test_a_spike_is_found_with_its_first_step_also_if_this_program_has_just_begu
     assert advanced(seen, at) == "pending"
 
 
+def test_the_first_losses_of_a_training_that_begins_anew_are_no_spike_as_those_of_a_resumed_one_are() -> None:
+    for first in (1, 300):
+        seen, _ = stepped(watched(), 0, *(line(400 + step, loss=2.0 + 0.01 * (step % 7)) for step in range(80)))
+        seen, at = stepped(seen, 80, *(line(first + step, loss=9.1) for step in range(3)))
+        assert (found(LossSpike(), seen, at) is None) == (first == 1)
+
+
 def test_every_step_of_a_chunk_is_judged() -> None:
     chunk = lines(NOW + 330, line(80, loss=9.1), line(81, loss=8.8), line(82, loss=8.7))
     assert "rose to 9.1 at step 80" in summary(LossSpike(), after(usual(), [chunk], NOW + 330), NOW + 330)

@@ -257,6 +257,10 @@ def test_a_start_from_scratch_is_critical() -> None:
     assert finding.severity == "critical"
 
 
+def test_a_finished_training_that_goes_on_to_a_later_target_must_resume() -> None:
+    assert found(WrongResume(), resumed("completed", first_step=1, target_step=1_000)) is not None
+
+
 def test_a_checkpoint_that_is_not_committed_is_the_wrong_one() -> None:
     finding = found(WrongResume(), resumed(resumed_from=510))
     assert finding is not None
@@ -274,6 +278,7 @@ def test_a_checkpoint_that_is_not_committed_is_the_wrong_one() -> None:
         resumed(committed=None, resumed_from=100_000),  # another model, from which the run began
         resumed(resumed_from=100, counts_steps=False),
         resumed(),
+        resumed("completed", first_step=1),  # another training under the same name
         seen(running(first_step=1)),
     ],
 )
