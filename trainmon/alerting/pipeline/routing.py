@@ -127,22 +127,23 @@ def due(alert: Alert, routing: Routing, now: Instant, may_be_hidden: bool = Fals
         return _missed(alert, routing, now) or _resolved(alert, routing, now)
     is_taken = alert.event or alert.rule == TEST or alert.acknowledged_by is not None
     escalated = None if is_taken else _escalated(alert, routing, now)
-    if alert.flapping and alert.is_firing and alert.muted_until is None and alert.inhibited_by is None:
-        return escalated
-    if not alert.is_firing or quiet_because(alert) is not None:
+    quiet = quiet_because(alert)
+    if not alert.is_firing or quiet not in (None, "flapping"):
         return None
+    if alert.notified_as is not None and is_worse(alert.severity, alert.notified_as):
+        channels = (*channels_for(alert, routing), *_still_configured(alert, routing))
+        return (
+            _due(alert, "worse", f"got worse: {alert.severity} now, it was {alert.notified_as}", channels, now)
+            or escalated
+        )
+    if quiet is not None:  # of what flaps, only that it got worse is news
+        return escalated
     if alert.notified_as is None:
         fired = alert.found_at if alert.fired_at is None else alert.fired_at
         held_for = 0.0 if alert.pending_since is None else max(0.0, fired - alert.pending_since)
         if may_be_hidden and now - fired < INHIBIT_WAIT and held_for > 0:
             return None
         return _first(alert, routing, fired, held_for) or escalated
-    if is_worse(alert.severity, alert.notified_as):
-        channels = (*channels_for(alert, routing), *_still_configured(alert, routing))
-        return (
-            _due(alert, "worse", f"got worse: {alert.severity} now, it was {alert.notified_as}", channels, now)
-            or escalated
-        )
     if is_taken or alert.phase == "recovering":
         return None
     return escalated or _repeated(alert, routing, now)

@@ -7,9 +7,10 @@ from random import Random
 
 import pytest
 
-from tests.trainmon.alerting.stories.story import Story, mail, parts, phone, rule
+from tests.trainmon.alerting.stories.story import BEGIN, Story, mail, parts, phone, rule
 from trainmon.alerting.pipeline.quiet import INHIBITIONS
 from trainmon.alerting.rules import RULES, ClusterUnreachable
+from trainmon.model import Severity
 
 RUN = "run:llm"
 
@@ -290,6 +291,16 @@ def test_what_flaps_is_taken_to_the_next_channel_when_nobody_acknowledges_it() -
             story.expect(kind, RUN, on=["mail"])
         story.expect("escalate", RUN, on=["phone"], reason="not acknowledged for 1")
         story.at(20 * 120 + 1_500, tick=5).expect("resolve", RUN, on=["mail", "phone"])
+
+
+def test_a_warning_that_flaps_and_gets_critical_rings_at_once_and_only_once_while_it_flaps() -> None:
+    with Story(rule("gpu-hot", keep_firing_for=0), mail(), phone("critical")) as story:
+        for minute in range(30):
+            severity: Severity = "critical" if minute in range(10, 16) else "warning"
+            story.wrong("gpu-hot", gpus(1)[0], severity).at(70 + 120 * minute).well().at(120 + 120 * minute)
+        for kind in ("fire", "fire", "resolve", "flapping"):
+            story.expect(kind, on=["mail"])
+        assert story.expect("worse", on=["mail", "phone"], reason="critical now, it was warning").at - BEGIN < 1_210
 
 
 def test_what_flaps_and_is_acknowledged_stays_so_when_it_comes_back() -> None:

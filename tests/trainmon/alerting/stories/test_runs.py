@@ -35,6 +35,7 @@ from trainmon.model import (
     RunSpec,
     SwitchSample,
     SwitchSamples,
+    WandbSpec,
 )
 
 NODES = ("gpu-001", "gpu-002")
@@ -449,6 +450,36 @@ def test_what_a_person_stops_wakes_nobody_not_even_when_they_take_their_switch_b
         story.kill = None
         story.live(7_200, QUIET)
         assert story.state.runs["llm"].verdict == "stopped"
+
+
+@pytest.mark.parametrize(
+    ("state", "lives", "name"),
+    [("CANCELLED", 2_400, "run-hung"), ("CANCELLED", 40, "run-dead"), ("FAILED", 2_400, "run-dead")],
+)
+def test_how_an_attempt_ended_hides_no_end_of_the_next_one_while_wandb_fails(state: str, lives: int, name: str) -> None:
+    """That a person stopped it, or an acknowledged death: what W&B says of it is no longer asked for."""
+    with Training() as story:
+        story.hear(RunsChanged((replace(SPEC, wandb=WandbSpec(project="lab/llm")),))).speak("wandb:llm")
+        story.live(600, QUIET).end(state, cancelled_by="ann", exit_code="1:0").live(700, QUIET)
+        if state == "FAILED":
+            story.order("ack", story.expect("fire", "run:llm").alerts[0].id)
+        story.fail("wandb:llm", "401 Unauthorized").live(1_000, QUIET)
+        assert story.job is not None
+        story.before = (story.job,)
+        story.job = replace(
+            story.job, id="89", number=89, state="RUNNING", started_at=story.clock.wall, ends_at=None, exit_code=None,
+            cancelled_by=None, detail_at=None,
+        )  # fmt: skip
+        story.trains, story.use, story.power = True, 98, 650.0
+        story.live(1_000 + lives, QUIET)
+        if name == "run-hung":
+            story.trains, story.use, story.power = False, 100, 140.0
+        else:
+            story.end("FAILED", exit_code="1:0")
+        notice = story.live(story.elapsed + 1_200, QUIET).expect("fire", "run:llm")
+        assert (notice.severity, notice.alerts[0].rule) == ("critical", name)
+        assert notice.alerts[0].since > story.clock.wall - 1_300
+        story.expected |= {one.key for one in story.new() if one.alerts[0].rule in ("source-down", "run-dead")}
 
 
 def test_a_kill_switch_that_its_trainer_never_read_does_not_hide_that_the_run_died() -> None:

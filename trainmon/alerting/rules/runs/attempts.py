@@ -15,7 +15,6 @@ from trainmon.alerting.rules.runs.base import (
     how_to_hold,
     how_to_requeue,
     how_to_restart,
-    present_in,
     queue_in,
     tail,
 )
@@ -419,14 +418,30 @@ class SecondTrainer(AttemptRule, frozen=True, kw_only=True):
 # ---- rules about the end of a run ------------------------------------------------------------------------------------
 
 
-class RunDead(RunRule, frozen=True, kw_only=True):
+class EndRule(RunRule, frozen=True, kw_only=True):
+    """A rule about how a run ended."""
+
+    reads = EVERYTHING
+
+    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
+        """Once another job of it has begun, this end is over, whatever is silent: it hides no alert of that job. While
+        any job of it runs, it has not finished."""
+        run = state.runs.get(alert.run or "")
+        queue = None if run is None else queue_in(state, run)
+        has_begun_again = queue is not None and any(
+            (job.started_at or 0.0) > alert.since or (alert.event and job is queue.present)
+            for job in (queue.present, queue.ended)
+            if job is not None
+        )
+        return None if has_begun_again else super().unseen(state, alert, now)
+
+
+class RunDead(EndRule, frozen=True, kw_only=True):
     """A run ended before its target and no person ended it, or its attempts fail one after another. It is a warning if
     the next job is already pending or Slurm has requeued the job.
 
     Defaults: Linum's monitor: page at once, day or night; BLOOM's is-job-running watchdog
     """
-
-    reads = EVERYTHING
 
     for_: Duration = 60.0
     """How long the condition must hold before the alert fires, if accounting may still name a person or the next job
@@ -532,13 +547,11 @@ class RunDead(RunRule, frozen=True, kw_only=True):
         )
 
 
-class EndedEarly(RunRule, frozen=True, kw_only=True):
+class EndedEarly(EndRule, frozen=True, kw_only=True):
     """The job or W&B reports that the run ended well, but the run did not reach its target.
 
     Defaults: an exit status of 0 means success only at the target step
     """
-
-    reads = EVERYTHING
 
     def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         queue = queue_in(state, run)
@@ -556,13 +569,11 @@ class EndedEarly(RunRule, frozen=True, kw_only=True):
         )
 
 
-class RunStopped(RunRule, frozen=True, kw_only=True):
+class RunStopped(EndRule, frozen=True, kw_only=True):
     """A person ended the run: with its kill switch, by cancelling its job, or with an action of trainmon-tui.
 
     Defaults: a deliberate end is information, not an alarm
     """
-
-    reads = EVERYTHING
 
     for_: Duration = 60.0
     """How long to wait for accounting to name who cancelled the job. Otherwise the alert fires at once."""
@@ -585,24 +596,16 @@ class RunStopped(RunRule, frozen=True, kw_only=True):
         )
 
 
-class Finished(RunRule, frozen=True, kw_only=True):
+class Finished(EndRule, frozen=True, kw_only=True):
     """The run has ended at its target step. It is a warning if its evaluation failed.
 
     Defaults: our choice
     """
 
-    reads = EVERYTHING
-
     for_: Duration = 45.0
     """How long to wait for the end of the log, which may show that the evaluation failed."""
     new_for: Duration = 43_200.0
     """A daemon that starts after the event still reports it, until this long after the last step."""
-
-    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
-        """While a job of it runs, it has not finished, whatever is silent: it hides no alert of that job."""
-        run = state.runs.get(alert.run or "")
-        has_job = run is not None and present_in(state, run) is not None
-        return None if has_job else super().unseen(state, alert, now)
 
     def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         current = None if run.wandb is None else run.wandb.current
