@@ -278,9 +278,8 @@ def _block(entry: Entry, last: Entry | None, detail: Detail, now: Instant) -> st
     alert = entry.alert
     like = last if last is not None and not entry.is_over and last.alert.rule == alert.rule else None
     known = {*_times(like, now)} if like is not None else set()
-    cause = [printable(line) for line in alert.cause]
-    first = [*cause, printable(alert.summary)] if entry.is_follow_up else [printable(alert.summary), *cause]
-    lines = [*first, *(line for line in _times(entry, now) if line not in known)]
+    first = [*alert.cause, alert.summary] if entry.is_follow_up else [alert.summary, *alert.cause]
+    lines = [*map(printable, first), *(line for line in _times(entry, now) if line not in known)]
     if not entry.is_over:
         if alert.data != "ok":
             lines.append(f"it cannot be observed now: {printable(alert.data_why or alert.data)}")
@@ -337,8 +336,8 @@ def summary(
     newest = {alert.id: alert for notice in sorted(notices, key=lambda one: one.at) for alert in notice.alerts}
     firing = [alert for alert in newest.values() if alert.is_open and not alert.event]
     over = [alert for alert in newest.values() if not alert.is_open]
-    down = ago(max(0.0, now - min((one.notice.at for one in by_others), default=now)))
     went = f"while {printable(channel)} was down, {counted(len(by_others), 'message')} went by {' and '.join(others)}"
+    down = ago(max(0.0, now - min((one.notice.at for one in by_others), default=now)))
     lead = "\n".join([f"{went}; the first {down} ago", *_listed("still firing", firing), *_listed("over", over)])
     # What still fires and nobody has acknowledged keeps its severity.
     severities: list[Severity] = [alert.severity for alert in firing if alert.acknowledged_by is None]

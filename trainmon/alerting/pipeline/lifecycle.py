@@ -13,13 +13,12 @@ from msgspec.structs import replace
 
 from trainmon.alerting.pipeline.episode import Token, after_outage, firing_again, new_alert
 from trainmon.alerting.rules import TEST, Rule
-from trainmon.alerting.rules.base import Gone, Results, Unknown
+from trainmon.alerting.rules.base import NOT_WATCHED, Gone, Results, Unknown
 from trainmon.analysis.last_seen import SETTLES_WITHIN
-from trainmon.lib import Instant, Seconds, ago, dated, group_by
+from trainmon.lib import Instant, Seconds, ago, clean, dated, group_by
 from trainmon.model import KEPT_RESOLVED, Alert, Finding, Problem, State, is_worse
 
 OVER = "over"
-NOT_WATCHED = "no longer watched"
 RULE_OFF = "its rule is disabled"
 NO_NEW_DATA = "no new data since this program resumed"
 
@@ -152,18 +151,25 @@ def _without_finding(alert: Alert, evaluation: Evaluation) -> Alert:
         if not may_resolve(evaluation.state, alert.sources, now):
             unseen = Unknown(NO_NEW_DATA)
     if isinstance(unseen, Gone):
-        return _ended(alert, NOT_WATCHED, now)
+        return _ended(_with_present(alert, rule, evaluation), unseen.how, now)
     if isinstance(unseen, Unknown):
         return _with_unknown_data(alert, unseen, evaluation)
     if alert.phase == "pending":
         return _ended(alert, "over before it fired", now)
     since = now if alert.clear_since is None else alert.clear_since
-    if alert.event or now - since >= rule.keep_firing_for:
-        return _ended(alert, OVER, now)
+    if alert.event or (unseen.may_end and now - since >= rule.keep_firing_for):
+        return _ended(_with_present(alert, rule, evaluation), OVER, now)
     if alert.phase == "recovering" and alert.data == "ok":
         return alert
     summary = f"{alert.summary}{unseen.note}" if alert.phase == "firing" else alert.summary
     return replace(alert, phase="recovering", clear_since=since, data="ok", data_why=None, summary=summary)
+
+
+def _with_present(alert: Alert, rule: Rule, evaluation: Evaluation) -> Alert:
+    """An alert that ends: its summary begins with how its subject is now, if its rule can say that. An event was."""
+    present = dated(clean(rule.present(evaluation.state, alert)), evaluation.now)
+    summary = f"before: {dated(alert.summary, alert.found_at)}"
+    return alert if alert.event else replace(alert, summary=f"{present}; {summary}" if present else summary)
 
 
 def _dated(alert: Alert) -> Alert:
@@ -187,8 +193,16 @@ def _with_unknown_data(alert: Alert, unknown: Unknown, evaluation: Evaluation) -
 def _ended(alert: Alert, how: str, now: Instant) -> Alert:
     """A resolved alert. If it was silenced, inhibited or flapping until its end, it needs no notification."""
     is_quiet = alert.muted_until is not None or alert.inhibited_by is not None or alert.flapping
-    alert = replace(alert, notified_as=alert.notified_as or (alert.severity if is_quiet else None), inhibited_by=None)
-    return replace(alert, phase="resolved", resolved_at=now, ended=how, data="ok", data_why=None)
+    return replace(
+        alert,
+        notified_as=alert.notified_as or (alert.severity if is_quiet else None),
+        inhibited_by=None,
+        phase="resolved",
+        resolved_at=now,
+        ended=how,
+        data="ok",
+        data_why=None,
+    )
 
 
 def _has_left(alert: Alert, evaluation: Evaluation) -> bool:

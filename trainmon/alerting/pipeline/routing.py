@@ -16,9 +16,10 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from trainmon.alerting.pipeline.lifecycle import NOT_WATCHED, NOTIFY_END_WITHIN, RULE_OFF
+from trainmon.alerting.pipeline.lifecycle import NOTIFY_END_WITHIN, RULE_OFF
 from trainmon.alerting.pipeline.quiet import may_be_hidden_soon
 from trainmon.alerting.rules import CHANNEL, TEST
+from trainmon.alerting.rules.base import NOT_RUNNING, NOT_WATCHED
 from trainmon.alerting.rules.runs.steps import STALL_RULES
 from trainmon.analysis.attempts import leading, told
 from trainmon.analysis.explanation import brief
@@ -59,6 +60,7 @@ INHIBIT_WAIT: Seconds = 30.0
 
 END_REASONS = {
     NOT_WATCHED: "no longer watched (it left the config, or its job ended); that does not mean that it is ok",
+    NOT_RUNNING: "its run has ended; that does not mean that it is ok",
     RULE_OFF: "its rule is disabled; that does not mean that it is ok",
 }
 """Why an alert ended, if its condition is not known to be gone."""
@@ -226,8 +228,13 @@ def _flaps(alert: Alert, routing: Routing, now: Instant) -> DueAlert | None:
     """That an alert flaps: one notification in place of one per episode."""
     if alert.muted_until is not None or alert.inhibited_by is not None:
         return None
-    channels = _still_configured(alert, routing) or channels_for(alert, routing)
-    return _due(alert, "flapping", "flapping: no more notifications until it is stable", channels, now)
+    return _due(
+        alert,
+        "flapping",
+        "flapping: no more notifications until it is stable",
+        _still_configured(alert, routing) or channels_for(alert, routing),
+        now,
+    )
 
 
 def _still_configured(alert: Alert, routing: Routing, fallbacks: bool = False) -> tuple[str, ...]:
@@ -275,8 +282,13 @@ def _repeated(alert: Alert, routing: Routing, now: Instant) -> DueAlert | None:
         return None
     fired = alert.since if alert.fired_at is None else alert.fired_at
     known = "still firing" if alert.data == "ok" else "not known to be resolved"
-    channels = (*_still_configured(alert, routing), *channels_for(alert, routing))
-    return _due(alert, "repeat", f"{known} after {ago(now - fired)}, not acknowledged", channels, now)
+    return _due(
+        alert,
+        "repeat",
+        f"{known} after {ago(now - fired)}, not acknowledged",
+        (*_still_configured(alert, routing), *channels_for(alert, routing)),
+        now,
+    )
 
 
 def _missed(alert: Alert, routing: Routing, now: Instant) -> DueAlert | None:
@@ -529,8 +541,10 @@ def _notice(
 def _counts(alerts: Iterable[Alert]) -> tuple[str, ...]:
     """How many of each rule, the worst first: `412 × gpu-hot (critical)`."""
     counts = Counter((SEVERITIES.index(alert.severity), alert.rule) for alert in alerts)
-    lines = [f"{count:,} × {rule} ({SEVERITIES[rank]})" for (rank, rule), count in sorted(counts.items())]
-    return (f"{counted(counts.total(), 'alert')} at once", *lines)
+    return (
+        f"{counted(counts.total(), 'alert')} at once",
+        *(f"{count:,} × {rule} ({SEVERITIES[rank]})" for (rank, rule), count in sorted(counts.items())),
+    )
 
 
 # ---- the cause of a failure in its messages --------------------------------------------------------------------------

@@ -47,10 +47,18 @@ class Well(NamedTuple):
 
     note: str = ""
     """The end of the summary of that alert."""
+    may_end: bool = True
+    """Whether its alert may end now, if its condition has been gone for long enough."""
+
+
+NOT_WATCHED = "no longer watched"
+NOT_RUNNING = "no longer running"
 
 
 class Gone(msgspec.Struct, frozen=True):
-    """A subject is no longer watched, although its sources answer: its alert ends as not watched."""
+    """A subject is no longer watched, or its run has ended, although its sources answer: its alert ends at once."""
+
+    how: str = NOT_WATCHED
 
 
 Unseen = Unknown | Well | Gone
@@ -99,6 +107,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         A rule overrides this if its subject may vanish, or lose its numbers, while its sources answer.
         """
         return silent(state, alert.sources)
+
+    def present(self, state: State, alert: Alert) -> str:
+        """How the subject of an alert is when the alert ends; empty if the rule cannot say it in a few words."""
+        return ""
 
 
 def silent(state: State, names: Iterable[str]) -> Unknown | None:

@@ -403,10 +403,11 @@ def patience(run: Run) -> Seconds:
     return min(latest, max(WAIT_AT_LEAST, WAITS * max(cadence, memory.waited_s))) if memory.hangs else latest
 
 
-def is_late(run: Run, now: Instant) -> bool:
+def is_late(run: Run, now: Instant, least: Seconds = UNUSUAL) -> bool:
     """Whether its next step is late, although it may still be healthy."""
-    quiet = 0.0 if run.progress.at is None else now - run.progress.at
-    return quiet > max(UNUSUAL, PATIENCE * (run.progress.cadence_s or 0.0))
+    return run.progress.at is not None and now - run.progress.at > max(
+        least, PATIENCE * (run.progress.cadence_s or 0.0)
+    )
 
 
 def position(run: Run, context: RunContext) -> str:

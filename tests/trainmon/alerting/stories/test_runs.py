@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.alerting.stories.story import Story, phone
 from tests.trainmon.ledger.records import action
-from trainmon.alerting.notify.message import render
+from trainmon.alerting.notify.message import is_good_news, render
 from trainmon.alerting.rules import RULES
 from trainmon.model import (
     ActionChanged,
@@ -640,3 +640,38 @@ def test_a_restart_of_ours_forgets_neither_who_stopped_a_run_nor_that_one_is_dea
         story.restart(60).hear(RunsChanged((SPEC,))).live(4_000, QUIET)
         assert story.alert("run-dead").is_firing, "and it is told once"
         follow_ups(story)
+
+
+def test_the_end_of_a_hang_because_the_run_died_is_no_all_clear() -> None:
+    with Training() as story:
+        story.live(LEARNED, QUIET)
+        story.trains, story.use, story.power = False, 100, 140.0
+        story.live(LEARNED + 240).expect("fire", "run:llm")
+        story.end("FAILED", exit_code="1:0").live(LEARNED + 600)
+        dead = story.expect("fire", "run:llm")
+        assert dead.alerts[0].rule == "run-dead"
+        follow_ups(story)
+        over = story.expect("resolve", "run:llm")
+        message = render([over], over.at)
+        assert message.title == "NO LONGER RUNNING llm: run-hung"
+        assert message.body.startswith("llm now: failed, job 88: exited with code 1")
+        assert "; before: llm hangs: no step for 4m" in message.body
+        assert over.reason == "its run has ended; that does not mean that it is ok"
+        assert not is_good_news(message)
+
+
+def test_a_stall_is_not_over_while_the_next_step_is_late_again() -> None:
+    with Training() as story:
+        story.hear(RunsChanged((replace(SPEC, stall_after=300.0),))).live(600, QUIET)
+        story.trains, story.use, story.power = False, 40, 300.0
+        story.live(600 + 480).expect("fire", "run:llm")
+        story.trains = True
+        story.live(600 + 500)
+        story.trains = False
+        story.live(600 + 700).expect_nothing_else()
+        assert story.alert("run-stalled").is_firing
+        story.trains, story.use, story.power = True, 98, 650.0
+        over = story.live(600 + 900).expect("resolve", "run:llm")
+        body = render([over], over.at).body
+        assert body.startswith("llm now: healthy, step "), body
+        assert "; before: llm has stalled: " in body

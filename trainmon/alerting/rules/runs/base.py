@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
-from trainmon.alerting.rules.base import Family, Rule, Unknown, Unseen, silent
+from trainmon.alerting.rules.base import NOT_RUNNING, Family, Gone, Rule, Unknown, Unseen, silent
 from trainmon.analysis.attempts import places_in, rank_processes, ranks_of_log, with_places
 from trainmon.analysis.retries import decide, may_requeue
 from trainmon.analysis.runs import Queue, RunContext, last_attempts, queue_of, writers
 from trainmon.lib import Instant, Seconds, clean
-from trainmon.model import GOING, LOG_MARK, SILENT, WANDB, Alert, Finding, Job, Run, Severity, State, verdict_text
+from trainmon.model import GOING, LOG_MARK, OVER, SILENT, WANDB, Alert, Finding, Job, Run, Severity, State, verdict_text
 
 LIVING = GOING | {"diverged"}
 """Verdicts of a run that makes steps."""
@@ -92,13 +92,19 @@ class RunRule(Rule, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(name for find in self.reads for name in find(state, run)))
 
     def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
-        """Uses the present sources of the run: its log may be read on another host now."""
+        """Uses the present sources of the run: its log may be read on another host now. What was wrong with its steps
+        is not over because the run has ended."""
         run = state.runs.get(alert.run or "")
         if run is None:
             return Unknown(f"{alert.run} is not watched here; the alert ends by itself")
-        is_unknown = run.verdict in self.unknown_while
-        unknown = Unknown(f"{run.name} is {verdict_text(run.verdict)}: {run.why}") if is_unknown else None
-        return silent(state, self.sources(state, run)) or unknown
+        unseen: Unseen | None = Gone(NOT_RUNNING) if run.verdict in OVER and self.unknown_while >= SILENT else None
+        if run.verdict in self.unknown_while:
+            unseen = Unknown(f"{run.name} is {verdict_text(run.verdict)}: {run.why}")
+        return silent(state, self.sources(state, run)) or unseen
+
+    def present(self, state: State, alert: Alert) -> str:
+        run = state.runs.get(alert.run or "")
+        return "" if run is None else f"{run.name} now: {verdict_text(run.verdict)}, {run.why}"
 
     def first_reported(
         self,

@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.alerting.rules.base import Duration, Share, Unknown, Unseen, open_alert, silent
+from trainmon.alerting.rules.base import Duration, Share, Unknown, Unseen, Well, open_alert, silent
 from trainmon.alerting.rules.nodes import is_of_another_user
 from trainmon.alerting.rules.runs.base import (
     BETWEEN,
@@ -34,6 +34,7 @@ from trainmon.analysis.runs import (
     ENOUGH,
     SIGMAS,
     STILL,
+    is_late,
     is_new_attempt,
     last_line_at,
     loss_scale,
@@ -46,6 +47,7 @@ from trainmon.lib import MINUTE, Instant, Seconds, ago, by_key, counted
 from trainmon.model import (
     SILENT,
     SLOW_AT_MOST,
+    WANDB,
     Alert,
     Finding,
     Gpu,
@@ -545,9 +547,12 @@ class StallRule(RunRule, frozen=True, kw_only=True):
         raise NotImplementedError
 
     def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
-        """If no step is known, only the log shows that the run goes on: the stall ends when the log grows again."""
+        """If no step is known, only the log shows that the run goes on: the stall ends when the log grows again. It
+        does not end while its log shows that the next step is late again. W&B shows each step late."""
         run = state.runs.get(alert.run or "")
-        return None if run is not None and _is_unread(run) else super().unseen(state, alert, now)
+        if run is None or run.log is None or run.log.host == WANDB or run.verdict not in STEPS:
+            return None if run is not None and _is_unread(run) else super().unseen(state, alert, now)
+        return super().unseen(state, alert, now) or Well(may_end=not is_late(run, now, self.keep_firing_for / 2))
 
 
 class RunHung(StallRule, frozen=True, kw_only=True):
