@@ -84,8 +84,15 @@ def is_noise(one: Found, signs: Signs, *, is_success: bool) -> bool:
     if is_success:
         return True
     if one.raised is not None:
-        return any(BESIDE.search(line.text) for line in signs.lines[max(0, start - 2) : start])
+        return _is_beside(one, signs)
     return one.rule.cause != "segfault" and HAS_FAILED.search(signs.lines[one.index].text) is None
+
+
+def _is_beside(one: Found, signs: Signs) -> bool:
+    """Whether the title of a traceback says that it is of a thread: the program goes on."""
+    return one.raised is not None and any(
+        BESIDE.search(line.text) for line in signs.lines[max(0, one.raised.start - 2) : one.raised.start]
+    )
 
 
 def says_it_ended(text: str) -> bool:
@@ -249,7 +256,7 @@ def fatal_end(lines: Sequence[str]) -> Classification | None:
     if found is None or found.rule.role == "result":
         return None
     ends = [one for one in signs.found if one.rule.role != "result" and (one.strength >= 2 or _ends_launcher(one))]
-    fatal = [one for one in ends if _is_fatal(one, signs)]
+    fatal = [one for one in ends if _is_fatal(one, signs) and not _is_beside(one, signs)]
     is_over = fatal and not signs.goes_on(fatal[-1].index)
     return classify(facts) if is_over and len(lines) - ends[-1].index <= EPILOGUE_LINES else None
 
@@ -307,8 +314,9 @@ def _failure(facts: CauseFacts) -> Fact | None:
 def _is_doubtful(result: Found, signs: Signs) -> bool:
     """Whether an error, or a line that says that the program failed, came after this result."""
     errors = (one for one in signs.found if one.strength >= 2 and one.rule.role != "result")
-    after = signs.lines[result.index + 1 :][-RESULT_LINES:]
-    return any(one.index > result.index for one in errors) or any(HAS_FAILED.search(line.text) for line in after)
+    return any(one.index > result.index for one in errors) or any(
+        HAS_FAILED.search(line.text) for line in signs.lines[result.index + 1 :][-RESULT_LINES:]
+    )
 
 
 def _certain(facts: CauseFacts, found: Found | None) -> Iterator[Fact]:
@@ -376,8 +384,9 @@ def _exit(facts: CauseFacts) -> Fact | None:
 
 def _phase(facts: CauseFacts, signs: Signs, found: Found) -> CauseName:
     is_complete = None if None in (facts.last_step, facts.target_step) else _is_complete(facts, signs)
-    is_committed = facts.checkpoint_committed or is_complete is True
-    is_after = is_evaluation(found, signs, is_committed=is_committed, is_complete=is_complete)
+    is_after = is_evaluation(
+        found, signs, is_committed=facts.checkpoint_committed or is_complete is True, is_complete=is_complete
+    )
     return "evaluator" if is_after else found.rule.cause
 
 

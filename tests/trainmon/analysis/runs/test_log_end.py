@@ -182,6 +182,17 @@ def test_a_launcher_that_ends_because_its_program_was_killed_is_the_end() -> Non
     assert judge(ended(70, *STEPS, TORCHRUN[0]), RunContext(), NOW).verdict == "healthy", "it may start it again"
 
 
+def test_an_exception_of_a_thread_ends_nothing() -> None:
+    thread = (
+        "Exception in thread Thread-3 (upload):",
+        "Traceback (most recent call last):",
+        '  File "/usr/lib/python3.11/threading.py", line 1045, in _bootstrap_inner',
+        '  File "/app/train.py", line 9, in upload',
+    )
+    for error in (ACCELERATE[-1], "RuntimeError: cannot write to the bucket"):
+        assert judge(ended(70, *STEPS, *thread, error), RunContext(), NOW).verdict == "healthy"
+
+
 @pytest.mark.parametrize("line", [SHELL, "Killed", "Process finished with exit code 137"])
 def test_a_shell_that_says_that_a_program_was_killed_may_go_on(line: str) -> None:
     assert judge(ended(70, *STEPS, line), RunContext(), NOW).verdict == "healthy"
