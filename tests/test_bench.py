@@ -37,9 +37,9 @@ import subprocess, sys, tempfile
 from tests.bench.program import run_program
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        print(folder)
+        sys.stdout.write(folder + "\\n")  # a line at once: two programs write to one pipe
         with subprocess.Popen(["sh", "-c", "sleep 60 & echo $!; wait"], start_new_session=True) as waits:
-            print(waits.pid)
+            sys.stdout.write(f"{waits.pid}\\n")
 run_program(main)
 """
 

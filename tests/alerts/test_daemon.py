@@ -10,6 +10,7 @@ import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,6 +49,11 @@ def started(daemon: AlertDaemon) -> AlertDaemon:
     return daemon
 
 
+def deliveries(daemon: AlertDaemon) -> list[dict[str, Any]]:
+    alert = daemon.alert("gpu-lost")
+    return [] if alert is None else alert["delivery"]
+
+
 def test_a_fault_on_a_node_reaches_the_phone_is_acknowledged_there_and_its_end_is_reported(
     nodes: Cluster, ntfy: NtfyServer, make_daemon: MakeDaemon
 ) -> None:
@@ -60,7 +66,7 @@ def test_a_fault_on_a_node_reaches_the_phone_is_acknowledged_there_and_its_end_i
     alert = daemon.alert("gpu-lost")
     assert alert is not None
     assert alert["acknowledged_by"]
-    assert [made["state"] for made in alert["delivery"]] == ["sent"]
+    until(lambda: [made["state"] for made in deliveries(daemon)] == ["sent"], "the answer of the channel on record")
     assert daemon.once().returncode == 1  # cron's look beside it tells nobody, and takes the duty from nobody
     assert daemon.status()["duty"]["pid"] == daemon.pid
     mend(nodes, 0)
